@@ -6,12 +6,13 @@ what a file's tests share (a database, an installed wheel) is made once. Without
 A Java process costs ten CPU seconds and its first merge as many. So the tests that use the session of their own process
 are for the first process, and it takes those that only start the command, or Dagster, when there is nothing else; the
 other processes the other way round; of them the second one those that merge by Spark, the third one those that use the
-Kafka broker of their process. None is idle while anything is left. The tests of Dagster's UI mostly wait: the first
-process has them behind it before it starts its session.
+Kafka broker of their process. Of the tests with a session no more processes take a part than there are cores: another
+one would end no sooner for it, and have started Java for the last minute. No core is idle while anything is left.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from enum import Enum
 from functools import cache
@@ -48,7 +49,7 @@ _TEST_BY_TEST = (
     "tests/end_to_end/test_continuity.py",
     "tests/pipelines/test_replays.py",
 )
-# Of the others: those that take minutes as a whole, then by what they start.
+# Of the others: those that take minutes as a whole and start Java processes of their own, then by what they start.
 _FIRST = ("tests/ui/test_dagster_ui.py", "tests/end_to_end/test_installed.py")
 _FOLDERS = ("faults", "end_to_end", "pipelines", "golden", "delta", "postgres", "property")
 # Files of some ten CPU seconds among many of less than one.
@@ -98,7 +99,7 @@ class Needs(Enum):
 
 
 # How late the first process, the second one, and each of the others takes them.
-_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 0, Needs.COMMAND: 1, Needs.MERGES: 2, Needs.BROKER: 2}
+_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 1, Needs.COMMAND: 2, Needs.MERGES: 3, Needs.BROKER: 3}
 _SECOND_WORKER = {Needs.MERGES: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3, Needs.BROKER: 3}
 _THIRD_WORKER = {Needs.BROKER: 0, Needs.COMMAND: 0, Needs.NONE: 1, Needs.MERGES: 2, Needs.SESSION: 3}
 _OTHER_WORKERS = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.BROKER: 2, Needs.MERGES: 2, Needs.SESSION: 3}
@@ -109,14 +110,23 @@ def reluctance(scope: str, worker: str) -> int:
     named = {"gw0": _FIRST_WORKER, "gw1": _SECOND_WORKER, "gw2": _THIRD_WORKER}
     order = named.get(worker, _OTHER_WORKERS)
     file, _, test = scope.partition("::")
-    needs = _needs(file)
+    needs = needs_of(file)
     if needs is Needs.MERGES and "[" in test and "[spark]" not in test:
         needs = Needs.COMMAND
     return order[needs]
 
 
+def is_for(scope: str, worker: str, cores: int, workers: int) -> bool:
+    """Whether a process takes a piece at all. One that stands in for a process that has crashed takes any."""
+    return not cores <= int(worker.removeprefix("gw")) < workers or needs_of(scope) is not Needs.SESSION
+
+
 @cache
-def _needs(file: str) -> Needs:
+def needs_of(scope: str) -> Needs:
+    """What the tests of a file start, told by what they ask for."""
+    file = scope.partition("::")[0]
+    if file in _FIRST:
+        return Needs.COMMAND
     path = _ROOT / file
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _OWN_SESSION.search(text):
@@ -137,6 +147,14 @@ class LongestFirst(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return piece(nodeid)
+
+    def _reschedule(self, node: Any) -> None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        worker = node.gateway.id
+        if any(is_for(scope, worker, cores, self.numnodes) for scope in self.workqueue):
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            node.shutdown()
 
     def _assign_work_unit(self, node: Any) -> None:
         taken = min(self.workqueue, key=lambda scope: reluctance(scope, node.gateway.id))

@@ -120,6 +120,12 @@ class Program:
             self._forks = ForkServer()
         return self._forks
 
+    @property
+    def context(self) -> str | None:
+        """The id of the Spark context that the next run finds, if any."""
+        left = self._classes[0].getActive()
+        return str(left.get().applicationId()) if left.isDefined() else None
+
     def close(self) -> None:
         """End what was borrowed."""
         if self._forks is not None and not self._is_borrowed:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.order import LongestFirst, piece, rank
+from tests.support.order import LongestFirst, is_for, piece, rank
 
 CUTS, SIZES = "tests/faults/test_cuts.py::test_a[x::y]", "tests/end_to_end/test_sizes.py::test_b"
 LAYOUT, SLOT = "tests/delta/test_layout.py::test_c", "tests/postgres/test_slot.py::test_d"
@@ -20,6 +20,10 @@ class Worker:
     def __init__(self, number: int) -> None:
         self.gateway = SimpleNamespace(id=f"gw{number}")
         self.asked = list[str]()
+        self.shutting_down = False
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
 
     def send_runtest_some(self, places: list[int]) -> None:
         self.asked += [ALL[place] for place in places]
@@ -28,17 +32,37 @@ class Worker:
 @pytest.mark.parametrize(
     ("number", "order"),
     [
-        (0, (INSTALLED, LAYOUT, SLOT, CUTS, SIZES, KILL, KAFKA)),
-        (1, (KILL, CUTS, SIZES, INSTALLED, SLOT, KAFKA, LAYOUT)),
-        (2, (CUTS, SIZES, KAFKA, INSTALLED, SLOT, KILL, LAYOUT)),
-        (3, (CUTS, SIZES, INSTALLED, SLOT, KILL, KAFKA, LAYOUT)),
+        (0, (LAYOUT, SLOT, INSTALLED, CUTS, SIZES, KILL, KAFKA)),
+        (1, (KILL, INSTALLED, CUTS, SIZES, SLOT, KAFKA, LAYOUT)),
+        (2, (INSTALLED, CUTS, SIZES, KAFKA, SLOT, KILL, LAYOUT)),
+        (3, (INSTALLED, CUTS, SIZES, SLOT, KILL, KAFKA, LAYOUT)),
     ],
 )
 def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_rest(number, order):
-    scheduler = LongestFirst(SimpleNamespace(option=SimpleNamespace(), getvalue=lambda _: [""]), None)
-    scheduler.workqueue = OrderedDict((piece(test), {test: False}) for test in sorted(ALL, key=rank))
     worker = Worker(number)
-    scheduler.registered_collections[worker] = list(ALL)
+    scheduler = scheduler_of(worker)
     for _ in ALL:
         scheduler._assign_work_unit(worker)
     assert tuple(worker.asked) == order and not scheduler.workqueue
+
+
+def test_no_more_processes_than_cores_start_a_session(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    for number, worker in enumerate(Worker(number) for number in range(4)):
+        scheduler = scheduler_of(worker)
+        while not worker.shutting_down:
+            scheduler._reschedule(worker)
+            for unit in scheduler.assigned_work[worker].values():
+                unit.update(dict.fromkeys(unit, True))
+        assert (LAYOUT in worker.asked) is (number < 2)
+        assert sorted({*worker.asked, LAYOUT}) == sorted(ALL)
+    assert is_for(LAYOUT, "gw4", cores=2, workers=4)  # in place of one that has crashed
+
+
+def scheduler_of(worker: Worker) -> LongestFirst:
+    """All tests are still to be taken."""
+    scheduler = LongestFirst(SimpleNamespace(option=SimpleNamespace(), getvalue=lambda _: [""] * 4), None)
+    scheduler.workqueue = OrderedDict((piece(test), {test: False}) for test in sorted(ALL, key=rank))
+    scheduler.registered_collections[worker] = list(ALL)
+    scheduler.add_node(worker)
+    return scheduler
