@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
+from glob import glob
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ class LazySession:
 
 def remember_jars(context: SparkContext) -> None:
     """Store the list of jars that Ivy resolved for this context, so that the next start need not resolve them (6 s)."""
-    conf = context._conf  # getConf() copies each setting by a call to Java: 8 ms
+    conf = context._conf  # getConf() copies all of them, by a call to Java each
     if not conf.get("spark.jars.packages"):
         return
     # Only a resolution of Delta alone can be reused: the user's packages are resolved at every start.
@@ -265,7 +266,7 @@ def _known_jars() -> list[str]:
         return []
     if not all(Path(file).is_file() for file in files):
         return []
-    brought = {_artifact(name) for name in os.listdir(Path(_find_spark_home()) / "jars")}
+    brought = {_artifact(name) for name in glob("*.jar", root_dir=Path(_find_spark_home()) / "jars")}
     # Ivy names a file after its organisation, too: org.slf4j_slf4j-api-2.0.13.jar
     return [file for file in files if _artifact(Path(file).name.partition("_")[2]) not in brought]
 

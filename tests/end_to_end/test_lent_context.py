@@ -31,7 +31,8 @@ def test_a_context_is_lent_after_a_run_that_ended_well_and_with_the_same_setting
     assert first is not None and context_of(file, 2) == first
     assert len({first, context_of(other, 3), context_of(file, 4)}) == 3
 
+    # In the run itself: nothing of it is at work any more.
     pg.execute(database, "insert into t values (5)")
-    program.killed_at(failpoints.AFTER_APPEND, file)
+    program.killed_at(failpoints.BEFORE_CONFIRM, file)
     assert program.context is None
     context_of(file, 6)

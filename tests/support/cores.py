@@ -22,11 +22,18 @@ def core_of(worker: str, count: int, cores: list[int]) -> int | None:
     return None if is_last_of_many else cores[number % len(cores)]
 
 
+def own_cores() -> list[int]:
+    """The cores that this process may use."""
+    if not hasattr(os, "sched_getaffinity"):
+        return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
+
+
 def keep_to_one() -> None:
     """Bind this process and its later children to their core. Without effect where the system cannot do it."""
     if not hasattr(os, "sched_setaffinity"):
         return
-    cores = sorted(os.sched_getaffinity(0))
+    cores = own_cores()
     worker, count = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     core = core_of(worker, count, cores)
     if core is not None:

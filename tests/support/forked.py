@@ -269,7 +269,7 @@ def _do_first_things() -> None:
 
 
 def _do_first_validation() -> None:
-    """Import Great Expectations, which takes seconds, and have the suite that all rounds share: 0.1 s for each run."""
+    """Import Great Expectations, which takes seconds, and have the suite that all rounds share: 40 ms for each run."""
     from tqdm.std import tqdm
 
     from cdc_core.quality import great_expectations

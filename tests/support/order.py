@@ -12,7 +12,6 @@ one would end no sooner for it, and have started Java for the last minute. No co
 
 from __future__ import annotations
 
-import os
 import re
 from enum import Enum
 from functools import cache
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.support.cores import own_cores
 
 # By the seconds of their longest test. Their tests share nothing but the servers, Spark and the command.
 _TEST_BY_TEST = (
@@ -144,14 +145,14 @@ class LongestFirst(LoadScopeScheduling):
     def __init__(self, config: Any, log: Any) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+        self._cores = len(own_cores())
 
     def _split_scope(self, nodeid: str) -> str:
         return piece(nodeid)
 
     def _reschedule(self, node: Any) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         worker = node.gateway.id
-        if any(is_for(scope, worker, cores, self.numnodes) for scope in self.workqueue):
+        if any(is_for(scope, worker, self._cores, self.numnodes) for scope in self.workqueue):
             super()._reschedule(node)
         elif not node.shutting_down:
             node.shutdown()

@@ -123,6 +123,8 @@ class Program:
     @property
     def context(self) -> str | None:
         """The id of the Spark context that the next run finds, if any."""
+        if self._gateway is None:
+            return None
         left = self._classes[0].getActive()
         return str(left.get().applicationId()) if left.isDefined() else None
 
@@ -179,10 +181,11 @@ class Program:
         context, being_made, sessions, logs = self._classes
         wait_until(lambda: not being_made.get(context).isDefined(), 60, "the end of Spark's start")
         left = context.getActive()
-        if left.isDefined() and (code != 0 or _has_work(left.get())):
-            left.get().stop()
-        elif sessions.getDefaultSession().isDefined():
-            _forget_listener(left.get().listenerBus())
+        if left.isDefined():
+            if code != 0 or _has_work(left.get()):
+                left.get().stop()
+            else:
+                _forget_listener(left.get().listenerBus())
         sessions.clearDefaultSession()
         logs.clearCache()
 
