@@ -59,9 +59,27 @@ def test_no_more_processes_than_cores_start_a_session(monkeypatch):
     assert is_for(LAYOUT, "gw4", cores=2, workers=4)  # in place of one that has crashed
 
 
-def scheduler_of(worker: Worker) -> LongestFirst:
+@pytest.mark.parametrize(("count", "taken"), [(4, 6), (5, 1)])
+def test_the_last_of_more_than_two_processes_a_core_takes_what_needs_no_java(monkeypatch, count, taken):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    worker = Worker(count - 1)
+    scheduler = scheduler_of(worker, count)
+    while not worker.shutting_down:
+        scheduler._reschedule(worker)
+        for unit in scheduler.assigned_work[worker].values():
+            unit.update(dict.fromkeys(unit, True))
+    assert len(worker.asked) == taken and SLOT in worker.asked
+    assert is_for(CUTS, "gw3", cores=2, workers=5) and is_for(CUTS, "gw5", cores=2, workers=5)
+    # xdist gives each process a first piece, whatever there is.
+    scheduler = scheduler_of(worker, count)
+    del scheduler.workqueue[piece(SLOT)]
+    scheduler._assign_work_unit(worker)
+    assert len(worker.asked) == taken + 1
+
+
+def scheduler_of(worker: Worker, count: int = 4) -> LongestFirst:
     """All tests are still to be taken."""
-    scheduler = LongestFirst(SimpleNamespace(option=SimpleNamespace(), getvalue=lambda _: [""] * 4), None)
+    scheduler = LongestFirst(SimpleNamespace(option=SimpleNamespace(), getvalue=lambda _: [""] * count), None)
     scheduler.workqueue = OrderedDict((piece(test), {test: False}) for test in sorted(ALL, key=rank))
     scheduler.registered_collections[worker] = list(ALL)
     scheduler.add_node(worker)
