@@ -14,6 +14,12 @@ INSTALLED = "tests/end_to_end/test_installed.py::test_g"
 ALL = (CUTS, SIZES, LAYOUT, SLOT, KILL, KAFKA, INSTALLED)
 
 
+@pytest.fixture
+def two_cores(monkeypatch):
+    """Whatever the machine has, and the process of this test may use of it."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+
+
 class Worker:
     """As xdist's: the process of this number, and what it was told to run."""
 
@@ -38,7 +44,7 @@ class Worker:
         (3, (INSTALLED, CUTS, SIZES, SLOT, KILL, KAFKA, LAYOUT)),
     ],
 )
-def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_rest(number, order):
+def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_rest(two_cores, number, order):
     worker = Worker(number)
     scheduler = scheduler_of(worker)
     for _ in ALL:
@@ -46,8 +52,7 @@ def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_re
     assert tuple(worker.asked) == order and not scheduler.workqueue
 
 
-def test_no_more_processes_than_cores_start_a_session(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+def test_no_more_processes_than_cores_start_a_session(two_cores):
     for number, worker in enumerate(Worker(number) for number in range(4)):
         scheduler = scheduler_of(worker)
         while not worker.shutting_down:
@@ -60,8 +65,7 @@ def test_no_more_processes_than_cores_start_a_session(monkeypatch):
 
 
 @pytest.mark.parametrize(("count", "taken"), [(4, 6), (5, 1)])
-def test_the_last_of_more_than_two_processes_a_core_takes_what_needs_no_java(monkeypatch, count, taken):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+def test_the_last_of_more_than_two_processes_a_core_takes_what_needs_no_java(two_cores, count, taken):
     worker = Worker(count - 1)
     scheduler = scheduler_of(worker, count)
     while not worker.shutting_down:
