@@ -104,7 +104,7 @@ class Needs(Enum):
 # How late the first process, the second one, and each of the others takes them.
 _FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 1, Needs.COMMAND: 2, Needs.MERGES: 3, Needs.BROKER: 3}
 _SECOND_WORKER = {Needs.MERGES: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3, Needs.BROKER: 3}
-_THIRD_WORKER = {Needs.BROKER: 0, Needs.COMMAND: 0, Needs.NONE: 1, Needs.MERGES: 2, Needs.SESSION: 3}
+_THIRD_WORKER = {Needs.BROKER: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.MERGES: 3, Needs.SESSION: 4}
 _OTHER_WORKERS = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.BROKER: 2, Needs.MERGES: 2, Needs.SESSION: 3}
 
 
