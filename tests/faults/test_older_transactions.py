@@ -90,9 +90,12 @@ def test_a_worker_that_outlives_its_run_changes_nothing(pg, program, tmp_path, p
         with program.started("run", file, *limits, own_java=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
             top = program.forks.pid
             asleep = wait_until(lambda: stopped_below(top), 240, "a worker at its place", 0.2)
-            # Whoever would end the workers goes first, and at once: their daemon, Spark's Java process, the run.
-            above = [each for each in below(top) if each not in asleep]
-            for pid in [*{parent(each) for each in asleep}, *above]:
+            # Whoever would end the workers goes first, and at once: their daemon, Spark's Java process, the run. Not
+            # the workers of the borrowed Java process, which are below the same one: the next run goes on with them.
+            daemons = {parent(each) for each in asleep}
+            others = [one for each in daemons for one in below(each)]
+            above = [*daemons, *below(run.process.pid), run.process.pid, *others]
+            for pid in [each for each in above if each not in asleep]:
                 with suppress(ProcessLookupError):  # it ended with the one above it
                     os.kill(pid, signal.SIGKILL)
             run.end(signal.SIGKILL)
