@@ -9,7 +9,7 @@ other processes the other way round; of them the second one those that merge by 
 Kafka broker of their process. Of the tests with a session no more processes take a part than there are cores: another
 one would end no sooner for it, and have started Java for the last minute. Of more than two processes for each core the
 last one takes what needs no Java, and ends with it: those tests wait more than others, and when four processes came to
-them at the end, a fifth of two cores was idle for their 160 seconds. No core is idle while anything is left.
+them at the end, a fifth of two cores was idle for their 160 seconds.
 """
 
 from __future__ import annotations

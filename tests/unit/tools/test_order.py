@@ -54,11 +54,7 @@ def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_re
 
 def test_no_more_processes_than_cores_start_a_session(two_cores):
     for number, worker in enumerate(Worker(number) for number in range(4)):
-        scheduler = scheduler_of(worker)
-        while not worker.shutting_down:
-            scheduler._reschedule(worker)
-            for unit in scheduler.assigned_work[worker].values():
-                unit.update(dict.fromkeys(unit, True))
+        run_alone(worker, scheduler_of(worker))
         assert (LAYOUT in worker.asked) is (number < 2)
         assert sorted({*worker.asked, LAYOUT}) == sorted(ALL)
     assert is_for(LAYOUT, "gw4", cores=2, workers=4)  # in place of one that has crashed
@@ -67,11 +63,7 @@ def test_no_more_processes_than_cores_start_a_session(two_cores):
 @pytest.mark.parametrize(("count", "taken"), [(4, 6), (5, 1)])
 def test_the_last_of_more_than_two_processes_a_core_takes_what_needs_no_java(two_cores, count, taken):
     worker = Worker(count - 1)
-    scheduler = scheduler_of(worker, count)
-    while not worker.shutting_down:
-        scheduler._reschedule(worker)
-        for unit in scheduler.assigned_work[worker].values():
-            unit.update(dict.fromkeys(unit, True))
+    run_alone(worker, scheduler_of(worker, count))
     assert len(worker.asked) == taken and SLOT in worker.asked
     assert is_for(CUTS, "gw3", cores=2, workers=5) and is_for(CUTS, "gw5", cores=2, workers=5)
     # xdist gives each process a first piece, whatever there is.
@@ -79,6 +71,14 @@ def test_the_last_of_more_than_two_processes_a_core_takes_what_needs_no_java(two
     del scheduler.workqueue[piece(SLOT)]
     scheduler._assign_work_unit(worker)
     assert len(worker.asked) == taken + 1
+
+
+def run_alone(worker: Worker, scheduler: LongestFirst) -> None:
+    """The worker takes and ends one piece after the other, until it is told to end."""
+    while not worker.shutting_down:
+        scheduler._reschedule(worker)
+        for unit in scheduler.assigned_work[worker].values():
+            unit.update(dict.fromkeys(unit, True))
 
 
 def scheduler_of(worker: Worker, count: int = 4) -> LongestFirst:
