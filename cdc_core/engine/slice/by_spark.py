@@ -16,7 +16,7 @@ from cdc_core.errors import TransientError
 from cdc_core.lake.apply.staging import remove_staged, staged_files
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.positions import check_epoch, landings_app, merge_app
+from cdc_core.lake.positions import check_epoch, lake_position, landings_app, merge_app
 from cdc_core.lake.rows.run_files import Owner, check_parquet
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.schema.table import TableId
@@ -79,7 +79,20 @@ class SparkMerge:
         metadata = {"slot": self.scope, "lsn": str(waiting.to_lsn), "snapshot": str(self.token)}
         commit, lake = Commit(self.path, app, version, json.dumps(metadata)), existing(self.path)
         check_epoch(lake, self.scope, self.table)
+        self._check_position(lake, waiting)
         # delta-rs has read the log already. To ask Spark would be a query of its own for each merge.
         enables_vectors = self.features.marks_rows(lake) and not lake.marks_rows
         with received(f"merging changes of {self.table}"):
             return apply_staged(spark, waiting.path, waiting.facts, commit, enables_vectors)
+
+    def _check_position(self, lake: DeltaTable, waiting: Staged) -> None:
+        """Raise TransientError if another writer has merged a part of the staged slice, or has read the table anew.
+
+        Spark's MERGE leaves out what the table has as a whole, by the position of its commit. It would merge again what
+        the table has in part: a multiset would have these rows twice, a history two versions of each.
+        """
+        at = lake_position(lake, self.scope, self.table)
+        if at.merge_token != self.token or waiting.merged < at.merged < waiting.to_lsn:
+            raise TransientError(
+                f"Another writer changed the lake table of {self.table}.", "The next round merges it again."
+            )

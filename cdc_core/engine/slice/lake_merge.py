@@ -28,6 +28,7 @@ from cdc_core.engine.slice.schema_versions import Decoded, by_schema_version, ke
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
@@ -194,10 +195,9 @@ class LakeMerge:
         report = None if found is None else report_of(found, self.checks.suites(table.id))
         return CheckedSlice(filtered, report)
 
-    def is_open(self, lake: DeltaTable, merge: Merge) -> bool:
-        """Whether the merge's changes are not in the lake. Raises TransientError if another run read the table anew."""
-        stands = self._position(lake, merge)
-        return stands.lsn is None or stands.lsn < merge.to_lsn
+    def has_quarantine(self, table: TableId) -> bool:
+        """Whether changes of the table have been quarantined."""
+        return opened(self.run, self.paths.quarantine(table)) is not None
 
     def position(self, lake: DeltaTable, table: TableId, token: int) -> LakePosition:
         """Return the lake table's position. Raises TransientError if another run read the table anew."""

@@ -9,10 +9,15 @@
 No part is visible by itself. The rows of a bucket are complete for their keys, so what is decided about them is what
 would be decided in the whole slice. Slices of inserts are not divided by key but read in stream order, so that the data
 files keep the order of the source.
+
+What a slice in parts does is decided from one position of the lake table. Another writer may move it before the commit:
+a task that outlasted its run, whose slice ended elsewhere. All is decided again then, from the new position. If the
+commit were made nevertheless, what both slices have would be merged twice.
 """
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +46,7 @@ from cdc_core.lake.delta.row_groups import release
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.reduce.latest import image_schema, images_of_keys
 from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.reduce.repeated_inserts import has_repeated_keys
@@ -51,10 +57,14 @@ from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner, write_parquet
 from cdc_core.lake.rows.survey import Survey, check_inserts, in_order, is_op, survey
 from cdc_core.lake.stores.changelog import files_between, stream_changes
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import TableId, TableSchema
+
+_log = logging.getLogger(__name__)
 
 _FILE_ROWS = 1_000_000
 _NONE = Survey({}, None, 0, 0)
+# A slice in parts may take minutes. What is overtaken as often has to share its lake table with another writer.
+_ATTEMPTS = 3
 
 
 class SliceWork(Protocol):
@@ -75,12 +85,19 @@ class SliceWork(Protocol):
     def checked(self, lake: DeltaTable, merge: Merge, changes: pa.Table, follows: bool = False) -> CheckedSlice:
         """Return the rows for the lake; the others are in the quarantine table when this returns."""
 
-    def is_open(self, lake: DeltaTable, merge: Merge) -> bool:
-        """Whether the merge's changes are not in the lake."""
+    def position(self, lake: DeltaTable, table: TableId, token: int) -> LakePosition:
+        """Return the lake table's position. Raises TransientError if another run read the table anew."""
+
+    def has_quarantine(self, table: TableId) -> bool:
+        """Whether changes of the table have been quarantined."""
 
 
 class _NotDivisibleError(Exception):
     """The slice cannot be merged in parts."""
+
+
+class _OvertakenError(Exception):
+    """Another writer's commit was made first; what was decided about the slice may not hold any more."""
 
 
 class _PartChecks:
@@ -141,12 +158,43 @@ class LargeSlice:
         return pa.concat_tables(held) if held else self.changelog.schema.empty_table()
 
     def merge_parts(self) -> Merged | None:
-        """Merge the slice: commit it, or stage it for Spark; None, and nothing was done, if it cannot be divided."""
-        try:
-            done = self._append() if self._only_inserts() else None
-            return self._merge_buckets() if done is None else done
-        except _NotDivisibleError:
-            return None
+        """Merge the slice: commit it, or stage it for Spark; None, and nothing was done, if it cannot be divided.
+
+        Raises TransientError if other writers change the lake table again and again.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                done = self._append() if self._only_inserts() else None
+                return self._merge_buckets() if done is None else done
+            except _NotDivisibleError:
+                return None
+            except _OvertakenError:
+                self._begin_again()
+        raise _left_to_next_round(self.merge.table.id)
+
+    def _begin_again(self) -> None:
+        """Go on from where another writer left the lake table.
+
+        Raises TransientError if changes wait in quarantine, because its rules may have been others: the next round
+        looks for them.
+        """
+        table = self.merge.table.id
+        self.lake.refresh()
+        if self.work.has_quarantine(table):
+            raise _left_to_next_round(table)
+        _log.warning("Another writer changed the lake table of %s: its changes are merged again.", table)
+        self.merged = max(self.merged, self._position().merged)
+        self._whole, self._truncates = _NONE, []
+
+    def _position(self) -> LakePosition:
+        return self.work.position(self.lake, self.merge.table.id, self.merge.snapshot.token)
+
+    def _is_open(self) -> bool:
+        """Whether the slice is not in the lake. Raises _OvertakenError if a part of it is."""
+        at = self._position().merged
+        if self.merged < at < self.merge.to_lsn:
+            raise _OvertakenError
+        return at < self.merge.to_lsn
 
     def _only_inserts(self) -> bool:
         """Whether rows of the slice can simply be added, by the changelog's statistics."""
@@ -290,7 +338,7 @@ class LargeSlice:
                     files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
             del changes
         if staging.facts is not None:
-            return Merged(staged=staging.staged(self.merge.to_lsn, self._whole.rows))
+            return Merged(staged=staging.staged(self.merged, self.merge.to_lsn, self._whole.rows))
         if method is ApplyMethod.FILES:
             return Merged(self._commit_copy(copy))
         replaces = method is ApplyMethod.ADD and self._whole.truncated_at is not None
@@ -305,29 +353,24 @@ class LargeSlice:
             return prepare(good, self.merge.table, self.lake.schema, visible, self._whole)
 
     def _commit_files(self, files: list[DataFile], replaces: bool, events: int) -> Applied | None:
-        work, lake, merge = self.work, self.lake, self.merge
-
         def attempt() -> Applied | None:
-            if not work.is_open(lake, merge):
+            if not self._is_open():
                 return None
-            return work.writer.commit_files(lake, merge, work.scope, files, replaces)
+            return self.work.writer.commit_files(self.lake, self.merge, self.work.scope, files, replaces)
 
-        applied = on_conflict(attempt, lake)
+        applied = on_conflict(attempt, self.lake)
         return None if applied is None else replace(applied, events=events)
 
     def _commit_copy(self, copy: WorkingCopy) -> Applied | None:
-        work, lake, merge = self.work, self.lake, self.merge
-        if not work.is_open(lake, merge):
+        if not self._is_open():
             return None
         try:
-            return work.writer.commit_copy(lake, merge, work.scope, copy, self._whole.rows)
+            return self.work.writer.commit_copy(self.lake, self.merge, self.work.scope, copy, self._whole.rows)
         except CommitConflictError:
-            lake.refresh()
-            if not work.is_open(lake, merge):
-                return None  # the commit is of this slice, by a task that outlasted its run
-            raise TransientError(
-                f"Another writer changed the lake table of {merge.table.id}.", "The next round merges it again."
-            ) from None
+            self.lake.refresh()
+            if not self._is_open():
+                return None  # the commit is of this slice
+            raise _OvertakenError from None
 
 
 def repeats_keys(checks: TableChecks, table: TableSchema, lake: DeltaTable, files: Sequence[DataFile]) -> bool:
@@ -357,10 +400,15 @@ class _StagedParts:
         self._count += 1
         write_parquet(rows, str(self._folder / f"{self._count:06}.parquet"), self._owner, self._table)
 
-    def staged(self, to_lsn: int, events: int) -> Staged:
+    def staged(self, merged: int, to_lsn: int, events: int) -> Staged:
         """Return what Spark needs; there is at least one part."""
         assert self.facts is not None
-        return Staged(str(self._folder), to_lsn, events, replace(self.facts, large=self._octets, files=self._count))
+        facts = replace(self.facts, large=self._octets, files=self._count)
+        return Staged(str(self._folder), merged, to_lsn, events, facts)
+
+
+def _left_to_next_round(table: TableId) -> TransientError:
+    return TransientError(f"Another writer changed the lake table of {table}.", "The next round merges it again.")
 
 
 def _without(rows: pa.Table, name: str, where: np.ndarray | None) -> pa.Table:

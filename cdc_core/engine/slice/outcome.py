@@ -27,9 +27,13 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A prepared slice for Spark's MERGE: a Parquet file of it, and the facts about its rows that MERGE needs."""
+    """A prepared slice for Spark's MERGE: a Parquet file of it, and the facts about its rows that MERGE needs.
+
+    It was prepared for a lake table that is merged up to ``merged``, 0 for nothing since its snapshot.
+    """
 
     path: str
+    merged: int
     to_lsn: int
     events: int
     facts: StagedFacts

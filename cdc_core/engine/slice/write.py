@@ -31,7 +31,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.index.key_positions import KeyPositions, positions_in
 from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.positions import check_epoch, landings_app, merge_app
+from cdc_core.lake.positions import check_epoch, lake_position, landings_app, merge_app
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner, write_parquet
 from cdc_core.lake.schema.features import FeaturePolicy, announce_vectors
@@ -111,7 +111,7 @@ class LakeWriter:
         """Apply prepared changes by the method that fits them. ``more`` are further positions of the commit."""
         limits = self.limits(lake, merge)
         if method_for(lake, changes, limits) is ApplyMethod.SPARK:
-            return self.stage(merge, changes)
+            return self.stage(merge, changes, lake_position(lake, scope, merge.table.id).merged)
         effect = apply(lake, changes, ways=replace(self._ways(limits), index_seconds=index_seconds))
         if effect.marked:
             _allow_marks(lake, merge.table.id)
@@ -151,12 +151,12 @@ class LakeWriter:
         version = _commit(lake, merge, scope, copy.added, copy.removed, marked=copy.marked)
         return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
 
-    def stage(self, merge: Merge, changes: Changes) -> Staged:
-        """Write prepared changes to the staging folder for Spark."""
+    def stage(self, merge: Merge, changes: Changes, merged: int) -> Staged:
+        """Write changes to the staging folder for Spark, prepared for a table that is merged up to ``merged``."""
         rows, facts = staged(changes)
         path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
         write_parquet(rows, path, self.owner, str(merge.table.id))
-        return Staged(path, merge.to_lsn, changes.events, facts)
+        return Staged(path, merged, merge.to_lsn, changes.events, facts)
 
     def _ways(self, limits: Limits) -> Ways:
         """Return how rows may leave their files, and by what they are found."""

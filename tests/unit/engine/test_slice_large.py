@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from cdc_core.errors import TransientError
 from cdc_core.lake.apply import multiset_rows
 from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
-from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows import buckets
 from cdc_core.quality.options import QualityOptions, UserRule
@@ -188,36 +187,128 @@ def contents(one: OneTable, *without: str) -> list[str]:
     return sorted(repr({k: v for k, v in row.items() if k not in without}) for row in one.rows)
 
 
-@pytest.mark.parametrize("is_this_slice", [True, False])
-def test_a_commit_that_came_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_this_slice: bool) -> None:
-    """Of a task that outlasted its run, which had the same slice; or another one."""
+@dataclass
+class Overtaken:
+    """Lets ``then`` happen before the first commits of a writer of parts, ``times`` times. ``tried``: their number."""
+
+    monkeypatch: pytest.MonkeyPatch
+    name: str
+    then: Callable[[], object]
+    times: int = 1
+    tried: int = 0
+
+    def __post_init__(self) -> None:
+        commit = getattr(LakeWriter, self.name)
+
+        def overtaken(writer: LakeWriter, *more: Any) -> Any:
+            self.tried += 1
+            if self.tried <= self.times:
+                self.then()
+            return commit(writer, *more)
+
+        self.monkeypatch.setattr(LakeWriter, self.name, overtaken)
+
+
+def outlasting(one: OneTable) -> OneTable:
+    """The same table as another run has it: a task that outlasts that run merges with it."""
+    other = OneTable(one.folder, one.table, ROW, MergeEngine.ARROW)
+    other.tables, other.quality, other.writer = one.tables, one.quality, replace(one.writer, part_max_bytes=1 << 30)
+    return other
+
+
+def first_transaction(one: OneTable) -> int:
+    """The LSN of the first one that the lake table lacks."""
+    merged = one.lake_position.merged
+    return min(lsn for lsn, _ in one.events if lsn > merged)
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+@pytest.mark.parametrize("how_far", ["all", "a part", "nothing"])
+def test_changes_are_merged_once_if_another_commit_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how_far: str, mode: DeleteMode
+) -> None:
+    """That of a task that outlasted its run, with the same slice or a part of it; or one that merges nothing."""
+    twins = Twins(tmp_path, mode, histories=60)
+    for one in twins.tables:
+        one.engine = MergeEngine.ARROW
+    twins.load()
+    twins.change(2, 300)
+    one, whole = twins.tables
+    wanted = {"all": twins.source.lsn, "a part": first_transaction(one)}
+    other = outlasting(one)
+
+    def comes_first() -> None:
+        if how_far != "nothing":
+            assert other.merge(wanted[how_far]).applied is not None
+        else:
+            other.held(one.lake).commit([], txns={"another": 1})
+
+    overtaken = Overtaken(monkeypatch, "commit_copy", comes_first)
+    done = one.task(one.order(twins.source.lsn))
+    assert done.error is None and overtaken.tried == (1 if how_far == "all" else 2)
+    assert (done.applied is None) is (how_far == "all")
+    assert one.lake_position.lsn == twins.source.lsn
+    whole.merge(twins.source.lsn)
+    assert contents(one) == contents(whole)
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+@pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize("how_far", ["all", "a part"])
+def test_new_rows_are_added_once_if_another_commit_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how_far: str, truncates: bool, keyless: bool
+) -> None:
+    """Commits that add files follow upon any other: only the positions tell that the other had the same rows."""
+    twins = Twins(tmp_path, histories=400, keyless=keyless)
+    if truncates:
+        twins.load()
+        twins.truncate()
+    twins.change(2, 300, only_inserts=True)
+    one = twins.tables[0]
+    wanted = twins.source.lsn if how_far == "all" else sorted({lsn for lsn, _ in one.events})[-2]
+    overtaken = Overtaken(monkeypatch, "commit_files", lambda: outlasting(one).merge(wanted))
+    done = one.task(one.order(twins.source.lsn))
+    assert done.error is None and overtaken.tried >= 1
+    assert one.lake_position.lsn == twins.source.lsn
+    assert plain(one.rows) == plain(twins.source.rows)
+
+
+def test_who_is_overtaken_again_and_again_leaves_it_to_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     twins = Twins(tmp_path, histories=60)
     one = twins.tables[0]
     one.engine = MergeEngine.ARROW
     twins.load()
     twins.change(2, 300)
-    outlasting = OneTable(one.folder, one.table, ROW, MergeEngine.ARROW)
-    outlasting.writer = one.writer
-    commit_copy, tried = LakeWriter.commit_copy, []
 
-    def overtaken(writer: LakeWriter, lake: DeltaTable, *more: Any) -> Any:
-        tried.append(lake)
-        if len(tried) == 1:
-            if is_this_slice:
-                assert outlasting.task(outlasting.order(twins.source.lsn)).applied is not None
-            else:
-                newest = DeltaTable.open(one.lake)
-                assert newest is not None
-                newest.commit([], txns={"another": 1})
-        return commit_copy(writer, lake, *more)
+    def comes_first() -> None:
+        outlasting(one).held(one.lake).commit([], txns={"another": overtaken.tried})
 
-    monkeypatch.setattr(LakeWriter, "commit_copy", overtaken)
+    overtaken = Overtaken(monkeypatch, "commit_copy", comes_first, 100)
     done = one.task(one.order(twins.source.lsn))
-    assert tried and done.applied is None
-    assert isinstance(done.error, TransientError) is not is_this_slice
-    if not is_this_slice:
-        assert one.task(one.order(twins.source.lsn)).applied is not None
-    assert plain(one.rows) == plain(twins.source.rows)
+    assert done.applied is None and isinstance(done.error, TransientError)
+    assert str(one.table.id) in str(done.error) and 1 < overtaken.tried < 10
+    assert one.lake_position.lsn != twins.source.lsn
+
+
+def test_what_another_run_has_quarantined_is_looked_at_by_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run may have had other rules: its refused changes hold back later ones of their keys."""
+    twins = Twins(tmp_path, histories=60)
+    for each in twins.tables:
+        each.engine = MergeEngine.ARROW
+    twins.load()
+    twins.change(2, 300)
+    one = twins.tables[0]
+    other = outlasting(one)
+    rule = UserRule(str(one.table.id), "after.v is distinct from 2")
+    other.quality = QualityOptions(quality_rules=(("small", rule),))
+    Overtaken(monkeypatch, "commit_copy", lambda: other.merge(first_transaction(one)))
+    done = one.task(one.order(twins.source.lsn))
+    assert done.applied is None and isinstance(done.error, TransientError)
+    assert one.merge(twins.source.lsn).applied is not None
 
 
 def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> None:
