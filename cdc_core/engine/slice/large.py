@@ -170,6 +170,8 @@ class LargeSlice:
                 return None
             except _OvertakenError:
                 self._begin_again()
+                if not any(rows.num_rows for rows in stream_changes(self.changelog, self.merged, self.merge.to_lsn)):
+                    return Merged()  # the other's slice had the same changes, and ended before the round's LSN
         raise _left_to_next_round(self.merge.table.id)
 
     def _begin_again(self) -> None:

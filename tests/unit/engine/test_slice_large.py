@@ -223,18 +223,19 @@ def first_transaction(one: OneTable) -> int:
 
 
 @pytest.mark.parametrize("mode", list(DeleteMode))
-@pytest.mark.parametrize("how_far", ["all", "a part", "nothing"])
+@pytest.mark.parametrize("how_far", ["all", "all changes", "a part", "nothing"])
 def test_changes_are_merged_once_if_another_commit_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how_far: str, mode: DeleteMode
 ) -> None:
-    """That of a task that outlasted its run, with the same slice or a part of it; or one that merges nothing."""
+    """That of a task that outlasted its run, with the same changes or fewer; or one that merges nothing."""
     twins = Twins(tmp_path, mode, histories=60)
     for one in twins.tables:
         one.engine = MergeEngine.ARROW
     twins.load()
     twins.change(2, 300)
     one, whole = twins.tables
-    wanted = {"all": twins.source.lsn, "a part": first_transaction(one)}
+    end = twins.source.lsn + 1
+    wanted = {"all": end, "all changes": twins.source.lsn, "a part": first_transaction(one)}
     other = outlasting(one)
 
     def comes_first() -> None:
@@ -244,17 +245,18 @@ def test_changes_are_merged_once_if_another_commit_comes_first(
             other.held(one.lake).commit([], txns={"another": 1})
 
     overtaken = Overtaken(monkeypatch, "commit_copy", comes_first)
-    done = one.task(one.order(twins.source.lsn))
-    assert done.error is None and overtaken.tried == (1 if how_far == "all" else 2)
-    assert (done.applied is None) is (how_far == "all")
-    assert one.lake_position.lsn == twins.source.lsn
-    whole.merge(twins.source.lsn)
+    done = one.task(one.order(end))
+    has_all = how_far.startswith("all")
+    assert done.error is None and overtaken.tried == (1 if has_all else 2)
+    assert (done.applied is None) is has_all and done.merged == end
+    assert one.lake_position.lsn == (twins.source.lsn if how_far == "all changes" else end)
+    whole.merge(end)
     assert contents(one) == contents(whole)
 
 
 @pytest.mark.parametrize("keyless", [False, True])
 @pytest.mark.parametrize("truncates", [False, True])
-@pytest.mark.parametrize("how_far", ["all", "a part"])
+@pytest.mark.parametrize("how_far", ["all", "all changes", "a part"])
 def test_new_rows_are_added_once_if_another_commit_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how_far: str, truncates: bool, keyless: bool
 ) -> None:
@@ -265,11 +267,12 @@ def test_new_rows_are_added_once_if_another_commit_comes_first(
         twins.truncate()
     twins.change(2, 300, only_inserts=True)
     one = twins.tables[0]
-    wanted = twins.source.lsn if how_far == "all" else sorted({lsn for lsn, _ in one.events})[-2]
-    overtaken = Overtaken(monkeypatch, "commit_files", lambda: outlasting(one).merge(wanted))
-    done = one.task(one.order(twins.source.lsn))
-    assert done.error is None and overtaken.tried >= 1
-    assert one.lake_position.lsn == twins.source.lsn
+    end = twins.source.lsn + 1
+    wanted = {"all": end, "all changes": twins.source.lsn, "a part": sorted({lsn for lsn, _ in one.events})[-2]}
+    overtaken = Overtaken(monkeypatch, "commit_files", lambda: outlasting(one).merge(wanted[how_far]))
+    done = one.task(one.order(end))
+    assert done.error is None and overtaken.tried >= 1 and done.merged == end
+    assert one.lake_position.lsn == (twins.source.lsn if how_far == "all changes" else end)
     assert plain(one.rows) == plain(twins.source.rows)
 
 
