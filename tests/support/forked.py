@@ -168,6 +168,7 @@ def _serve(path: str) -> str:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writing.fileno())
     lines: dict[int, socket.socket] = {}
+    daemons: set[int] = set()
     waiting = selectors.DefaultSelector()
     for source in (listener, reading, sys.stdin):
         waiting.register(source, selectors.EVENT_READ)
@@ -176,7 +177,7 @@ def _serve(path: str) -> str:
         sources = [key.fileobj for key, _ in waiting.select()]
         if reading in sources:
             reading.recv(4096)
-            _tell_ends(lines)
+            _tell_ends(lines, daemons)
         if listener in sources:
             line, _ = listener.accept()
             size, files, _, _ = socket.recv_fds(line, 4, 3)
@@ -189,6 +190,8 @@ def _serve(path: str) -> str:
                 _become(order, files)
                 return str(order.get("module", ""))
             lines[pid] = line
+            if "module" in order:
+                daemons.add(pid)
             for file in files:
                 os.close(file)
             line.sendall(pid.to_bytes(4))
@@ -196,10 +199,20 @@ def _serve(path: str) -> str:
             os._exit(0)
 
 
-def _tell_ends(lines: dict[int, socket.socket]) -> None:
+def _tell_ends(lines: dict[int, socket.socket], daemons: set[int]) -> None:
+    """Pass on how runs and daemons ended. The workers of an ended daemon are ended, too.
+
+    Spark's daemon ends them by SIGHUP, which a worker ignores that it has only just forked: where there is much load,
+    one in some kills. It would merge beside the next run, at any time. Writers that outlast their runs have tests that
+    choose the moment.
+    """
     for pid in [*lines]:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
+            if pid in daemons:
+                daemons.remove(pid)
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
             with lines.pop(pid) as line:
                 try:
                     line.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
