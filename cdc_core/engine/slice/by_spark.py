@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdc_core.engine.slice.lake_tables import existing
-from cdc_core.engine.slice.outcome import Applied, Staged
+from cdc_core.engine.slice.outcome import Applied, Staged, overtaken
 from cdc_core.errors import TransientError
 from cdc_core.lake.apply.staging import remove_staged, staged_files
 from cdc_core.lake.delta.conflicts import on_conflict
@@ -93,6 +93,4 @@ class SparkMerge:
         """
         at = lake_position(lake, self.scope, self.table)
         if at.merge_token != self.token or waiting.merged < at.merged < waiting.to_lsn:
-            raise TransientError(
-                f"Another writer changed the lake table of {self.table}.", "The next round merges it again."
-            )
+            raise overtaken(self.table)

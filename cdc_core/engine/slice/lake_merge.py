@@ -20,7 +20,7 @@ from cdc_core.engine.slice.append import Appended
 from cdc_core.engine.slice.lake_tables import opened_existing
 from cdc_core.engine.slice.large import LargeSlice, repeats_keys
 from cdc_core.engine.slice.order import Merge, SliceOrder, WrittenFiles
-from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch
+from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch, overtaken
 from cdc_core.engine.slice.past_versions import with_replay
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.engine.slice.quarantine import CheckedSlice, Filtered, TableQuarantine
@@ -211,12 +211,19 @@ class LakeMerge:
 
     def _write(self, lake: DeltaTable, merge: Merge, filtered: Filtered, events: int) -> Merged:
         with self.watch("apply"):
-            done = on_conflict(lambda: self._attempt(lake, merge, filtered), lake)
+            checked_at = self._position(lake, merge)
+            done = on_conflict(lambda: self._attempt(lake, merge, filtered, checked_at.merged), lake)
         return _result(replace(done, events=events) if isinstance(done, Applied) else done)
 
-    def _attempt(self, lake: DeltaTable, merge: Merge, filtered: Filtered) -> Applied | Staged | None:
-        """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run."""
+    def _attempt(self, lake: DeltaTable, merge: Merge, filtered: Filtered, checked_at: int) -> Applied | Staged | None:
+        """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run.
+
+        Raises TransientError if that had a part of the slice, and changes are in quarantine: its rules may have been
+        others, and what it refused holds back later changes of the same rows.
+        """
         stands = self._position(lake, merge)
+        if checked_at < stands.merged < merge.to_lsn and self.has_quarantine(merge.table.id):
+            raise overtaken(merge.table.id)
         if filtered.placed is not None:
             is_open = stands.lsn is not None and stands.lsn < merge.to_lsn and filtered.changed
             return self.writer.write_placed(lake, merge, filtered.placed, self.scope) if is_open else None

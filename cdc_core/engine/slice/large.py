@@ -32,11 +32,11 @@ from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.apply_method import ApplyMethod, method_for_parts, takes_files
 from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch
+from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch, overtaken
 from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
 from cdc_core.engine.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
-from cdc_core.errors import CommitConflictError, TransientError
+from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.changes import Changes, prepare
 from cdc_core.lake.apply.staging import StagedFacts, numbered_from, staged
@@ -172,7 +172,7 @@ class LargeSlice:
                 self._begin_again()
                 if not any(rows.num_rows for rows in stream_changes(self.changelog, self.merged, self.merge.to_lsn)):
                     return Merged()  # the other's slice had the same changes, and ended before the round's LSN
-        raise _left_to_next_round(self.merge.table.id)
+        raise overtaken(self.merge.table.id)
 
     def _begin_again(self) -> None:
         """Go on from where another writer left the lake table.
@@ -183,7 +183,7 @@ class LargeSlice:
         table = self.merge.table.id
         self.lake.refresh()
         if self.work.has_quarantine(table):
-            raise _left_to_next_round(table)
+            raise overtaken(table)
         _log.warning("Another writer changed the lake table of %s: its changes are merged again.", table)
         self.merged = max(self.merged, self._position().merged)
         self._whole, self._truncates = _NONE, []
@@ -407,10 +407,6 @@ class _StagedParts:
         assert self.facts is not None
         facts = replace(self.facts, large=self._octets, files=self._count)
         return Staged(str(self._folder), merged, to_lsn, events, facts)
-
-
-def _left_to_next_round(table: TableId) -> TransientError:
-    return TransientError(f"Another writer changed the lake table of {table}.", "The next round merges it again.")
 
 
 def _without(rows: pa.Table, name: str, where: np.ndarray | None) -> pa.Table:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.upkeep import UpkeepOrder
-from cdc_core.errors import CdcError
+from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.apply.staging import StagedFacts
 from cdc_core.schema.table import TableId
 
@@ -152,3 +152,8 @@ class SliceOutcome:
     def failed(self, error: CdcError) -> SliceOutcome:
         """Return the outcome after an error in a later step of the round."""
         return replace(self, error=error)
+
+
+def overtaken(table: TableId) -> TransientError:
+    """The error of a slice whose lake table another writer changed before its commit; nothing of it was committed."""
+    return TransientError(f"Another writer changed the lake table of {table}.", "The next round merges it again.")

@@ -295,8 +295,9 @@ def test_who_is_overtaken_again_and_again_leaves_it_to_the_next_round(
     assert one.lake_position.lsn != twins.source.lsn
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
 def test_what_another_run_has_quarantined_is_looked_at_by_the_next_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_parts: bool
 ) -> None:
     """Another run may have had other rules: its refused changes hold back later ones of their keys."""
     twins = Twins(tmp_path, histories=60)
@@ -304,13 +305,15 @@ def test_what_another_run_has_quarantined_is_looked_at_by_the_next_round(
         each.engine = MergeEngine.ARROW
     twins.load()
     twins.change(2, 300)
-    one = twins.tables[0]
+    one = twins.tables[not in_parts]
     other = outlasting(one)
     rule = UserRule(str(one.table.id), "after.v is distinct from 2")
     other.quality = QualityOptions(quality_rules=(("small", rule),))
-    Overtaken(monkeypatch, "commit_copy", lambda: other.merge(first_transaction(one)))
+    to_lsn = first_transaction(one)
+    Overtaken(monkeypatch, "commit_copy" if in_parts else "write", lambda: other.merge(to_lsn))
     done = one.task(one.order(twins.source.lsn))
     assert done.applied is None and isinstance(done.error, TransientError)
+    assert one.lake_position.lsn == to_lsn
     assert one.merge(twins.source.lsn).applied is not None
 
 
