@@ -47,7 +47,10 @@ class SparkMerge:
         return self._apply(spark, waiting, merge_app(self.scope, self.table, self.token), waiting.to_lsn)
 
     def write_chunks(self, spark: Any, waiting: Staged) -> Applied:
-        """As ``merge``, for staged rows of an incremental snapshot, which do not change the merged LSN."""
+        """As ``merge``, for staged rows of an incremental snapshot, which do not change the merged LSN.
+
+        They show the source as of ``waiting.to_lsn``, so a table that has later changes cannot take them.
+        """
         app = landings_app(self.scope, self.table)
         return self._apply(spark, waiting, app, (existing(self.path).txn(app) or 0) + 1)
 
@@ -79,18 +82,22 @@ class SparkMerge:
         metadata = {"slot": self.scope, "lsn": str(waiting.to_lsn), "snapshot": str(self.token)}
         commit, lake = Commit(self.path, app, version, json.dumps(metadata)), existing(self.path)
         check_epoch(lake, self.scope, self.table)
-        self._check_position(lake, waiting)
+        self._check_position(lake, waiting, app)
         # delta-rs has read the log already. To ask Spark would be a query of its own for each merge.
         enables_vectors = self.features.marks_rows(lake) and not lake.marks_rows
         with received(f"merging changes of {self.table}"):
             return apply_staged(spark, waiting.path, waiting.facts, commit, enables_vectors)
 
-    def _check_position(self, lake: DeltaTable, waiting: Staged) -> None:
-        """Raise TransientError if another writer has merged a part of the staged slice, or has read the table anew.
+    def _check_position(self, lake: DeltaTable, waiting: Staged, app: str) -> None:
+        """Raise TransientError if the table is not one that the staged rows were prepared for.
 
-        Spark's MERGE leaves out what the table has as a whole, by the position of its commit. It would merge again what
-        the table has in part: a multiset would have these rows twice, a history two versions of each.
+        Another writer may have read it anew, or merged a part of the slice. Spark's MERGE leaves out what the table has
+        as a whole, by the position of its commit; what it has in part would be merged again: a multiset would have
+        these rows twice, a history two versions of each. Rows of a snapshot would hide later changes.
         """
         at = lake_position(lake, self.scope, self.table)
-        if at.merge_token != self.token or waiting.merged < at.merged < waiting.to_lsn:
+        is_ahead = waiting.merged < at.merged < waiting.to_lsn
+        if app == landings_app(self.scope, self.table):
+            is_ahead = at.merged > waiting.to_lsn
+        if at.merge_token != self.token or is_ahead:
             raise overtaken(self.table)

@@ -48,6 +48,8 @@ def test_it_is_left_to_the_next_round(tmp_path: Path, kind: str, how: str) -> No
     no_spark: Any = None
     with pytest.raises(TransientError, match=f"Another writer changed the lake table of {table.id}"):
         target.merge(no_spark, staged)
+    with pytest.raises(TransientError, match=f"Another writer changed the lake table of {table.id}"):
+        target.write_chunks(no_spark, replace(staged, to_lsn=first))  # as if these were rows of a snapshot
     assert contents(other) == before
     if how == "merged in part":
         other.merge(end)
