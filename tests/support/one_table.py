@@ -148,6 +148,10 @@ class OneTable:
         """The lake's rows."""
         return lake_rows(self.lake)
 
+    def contents(self, *without: str) -> list[str]:
+        """The lake's rows as texts, sorted, without some columns."""
+        return sorted(repr({name: value for name, value in row.items() if name not in without}) for row in self.rows)
+
     @property
     def events(self) -> list[tuple[int, int]]:
         """The positions in the changelog, sorted."""

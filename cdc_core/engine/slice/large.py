@@ -175,13 +175,12 @@ class LargeSlice:
         raise overtaken(self.merge.table.id)
 
     def _begin_again(self) -> None:
-        """Go on from where another writer left the lake table.
+        """Go on from where another writer left the lake table, which is loaded as it is since.
 
         Raises TransientError if changes wait in quarantine, because its rules may have been others: the next round
         looks for them.
         """
         table = self.merge.table.id
-        self.lake.refresh()
         if self.work.has_quarantine(table):
             raise overtaken(table)
         _log.warning("Another writer changed the lake table of %s: its changes are merged again.", table)

@@ -179,12 +179,8 @@ def test_without_spark_the_parts_are_applied_one_after_another(
     assert parts.error is None and parts.applied is not None and whole.applied is not None
     assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
     positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
-    assert contents(twins.tables[0], *positions) == contents(twins.tables[1], *positions)
+    assert twins.tables[0].contents(*positions) == twins.tables[1].contents(*positions)
     assert not caplog.records, "it was divided"
-
-
-def contents(one: OneTable, *without: str) -> list[str]:
-    return sorted(repr({k: v for k, v in row.items() if k not in without}) for row in one.rows)
 
 
 @dataclass
@@ -251,7 +247,7 @@ def test_changes_are_merged_once_if_another_commit_comes_first(
     assert (done.applied is None) is has_all and done.merged == end
     assert one.lake_position.lsn == (twins.source.lsn if how_far == "all changes" else end)
     whole.merge(end)
-    assert contents(one) == contents(whole)
+    assert one.contents() == whole.contents()
 
 
 @pytest.mark.parametrize("keyless", [False, True])
@@ -327,7 +323,7 @@ def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> 
     parts, whole = twins.merge()
     assert parts.error is None and parts.applied is not None and whole.applied is not None
     assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
-    assert contents(twins.tables[0]) == contents(twins.tables[1])
+    assert twins.tables[0].contents() == twins.tables[1].contents()
 
 
 @pytest.mark.parametrize("keyless", [False, True])
@@ -378,13 +374,13 @@ def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
         assert plain(twins.tables[0].rows) == plain(twins.source.rows)
     elif kind == "inserts" and mode is not DeleteMode.SOFT:
         assert parts.applied is not None and parts.applied == whole.applied
-        assert contents(twins.tables[0]) == contents(twins.tables[1])
+        assert twins.tables[0].contents() == twins.tables[1].contents()
     elif kind == "wide" or engine is MergeEngine.ARROW:
         assert parts.applied is not None and parts.staged is None
         if mode is DeleteMode.HARD:
             assert plain(twins.tables[0].rows) == plain(twins.source.rows)
         elif engine is MergeEngine.ARROW:
-            assert contents(twins.tables[0]) == contents(twins.tables[1])
+            assert twins.tables[0].contents() == twins.tables[1].contents()
     else:
         without = ("versions",) if mode is DeleteMode.HISTORY else ()
         assert parts.applied is None and staged_rows(parts, *without) == staged_rows(whole, *without)
@@ -412,7 +408,7 @@ def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: b
         assert mine == theirs and len(mine) > 10
         assert engine is MergeEngine.ARROW or quarantined(parts) == quarantined(whole) == QuarantineReport(len(mine))
     positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
-    assert contents(twins.tables[0], *positions) == contents(twins.tables[1], *positions)
+    assert twins.tables[0].contents(*positions) == twins.tables[1].contents(*positions)
 
 
 @pytest.mark.parametrize("mode", list(DeleteMode))
@@ -448,7 +444,7 @@ def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> 
         assert (mine.events, mine.inserted, mine.updated, mine.deleted) == (
             *(theirs.events, theirs.inserted, theirs.updated, theirs.deleted),
         )
-        assert contents(twins.tables[0]) == contents(twins.tables[1])
+        assert twins.tables[0].contents() == twins.tables[1].contents()
         if mode is DeleteMode.HARD:
             assert plain(twins.tables[0].rows) == plain(twins.source.rows)
     assert all(one.held(one.lake).has_deletion_vectors for one in twins.tables)
