@@ -66,12 +66,18 @@ def is_read(one: Capture, ids: list[int], table: str = "t") -> bool:
     ],
     ids=["insert_insert", "insert_delete", "read.only"],
 )
-def test_a_table_is_read_in_chunks_beside_the_stream(debian15: Cluster, strategy: dict[str, str]) -> None:
-    with capture(debian15, RULES | strategy, TABLE, SIGNALS, ROWS.format(8)) as one:
+def test_a_table_is_read_in_chunks_beside_the_stream(
+    debian15: Cluster, strategy: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "cdc_core")
+    rules = RULES | strategy | {"notification.enabled.channels": "log"}
+    with capture(debian15, rules, TABLE, SIGNALS, ROWS.format(8)) as one:
         with one.running() as running:
             one.sql(execute("public.t"))
             wait_until(lambda: is_read(one, list(range(1, 9))), 30, "all rows")
             one.sql("insert into t values (9, 'new')")
+            # The chunk without rows, by which the table's end is noticed, has its marks too.
+            wait_until(lambda: "Incremental Snapshot COMPLETED" in caplog.text, 30, "the end of the snapshot")
             running.settle()
         records = whole(one)
         (left,) = one.cluster.execute(one.database, "select count(*) from signals")[0]
