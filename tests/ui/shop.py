@@ -182,7 +182,12 @@ def opened_shop(folder):
         with (
             pytest.MonkeyPatch.context() as patched,
             changes(options, patched),
-            DagsterProcesses(folder / "dagster", folder / "connectors", folder / "logs") as dagster,
+            DagsterProcesses(
+                folder / "dagster",
+                folder / "connectors",
+                folder / "logs",
+                environment={"WAL2LAKE_TEST_FORKED_RUNS": "1"},
+            ) as dagster,
         ):
             shop = Shop(dagster, options, folder, data_docs_url("127.0.0.1", metrics_port))
             shop.rule(WRONG_RULE)
