@@ -6,6 +6,7 @@ range runs alone at the end for longer than its own duration, and complete table
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -90,19 +91,21 @@ def read_ranges(
 ) -> Generator[list[RangeResult], None, None]:
     """Read every range; yields the results of each batch when it ends, to be stored by the caller.
 
-    ``on_start`` is called for each table when its first batch starts, in a separate thread. Raises Spark's errors; the
-    error of a single range is in its result. Closing the iterator starts no further batch and waits for the running
-    ones.
+    ``on_start`` is called for each table when its first batch starts, in a separate thread; no range of the table is
+    read before it returns. Raises Spark's errors; the error of a single range is in its result. Closing the iterator
+    starts no further batch and waits for the running ones.
     """
     by_table = {read.table: read for read in reads}
     items = [order for read in reads for order in read.orders()]
     todo = batches(items, [by_table[order.table.id].plan.rows_per_range for order in items], parallel_jobs)
+    starting = threading.Lock()
 
     def one(batch: list[RangeOrder]) -> list[RangeResult]:
         for read in {order.table.id: by_table[order.table.id] for order in batch}.values():
-            if read.started is None:
-                read.started = time.monotonic()
-                on_start(read)
+            with starting:
+                if read.started is None:
+                    read.started = time.monotonic()
+                    on_start(read)
         names = list(dict.fromkeys(str(order.table.id) for order in batch))
         doing = f"reading {names[0]}" + (f" and {len(names) - 1} more tables" if len(names) > 1 else "")
         return run_tasks(spark, [[batch]], work, doing)[0]

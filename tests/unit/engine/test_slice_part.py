@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
 from cdc_core.engine.slice.outcome import SliceOutcome
-from cdc_core.engine.slice.part import PartOutcome, bytes_of, cut, joined
+from cdc_core.engine.slice.part import PartOutcome, bytes_of, cut, joined, large_among
+from cdc_core.errors import LostFolderError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.schema.table import TableId
@@ -102,3 +103,12 @@ def test_no_group_is_much_heavier_than_it_must_be() -> None:
     found = balanced(weights, float, 8)
     loads = [sum(group) for group in found]
     assert max(loads) <= sum(weights) / 8 + max(weights)
+
+
+def test_files_that_somebody_removed_are_told_before_a_task_looks_for_them(tmp_path: Path) -> None:
+    files = files_of(tmp_path, [100] * 3)
+    Path(files[1][1]).unlink()
+    with pytest.raises(LostFolderError, match="removed or is not accessible"):
+        large_among([order_of(3, files)], 1_000, 10_000)
+    with pytest.raises(LostFolderError, match="removed or is not accessible"):
+        cut(order_of(3, files), 2, 10_000)
