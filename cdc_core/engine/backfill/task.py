@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -199,8 +198,10 @@ def _rows_of(chunk: ChunkFile, owner: Owner, table: TableId) -> ChunkRows:
 
 
 def _read(path: str, owner: Owner, table: TableId) -> pa.Table:
-    if not Path(path).exists():
-        raise TransientError("A file of snapshot rows no longer exists.", "They will be re-read.")
-    with pa.OSFile(path, "rb") as source, pa.ipc.open_file(source) as reader:
+    try:
+        source = pa.OSFile(path, "rb")
+    except OSError:
+        raise TransientError("A file of snapshot rows no longer exists.", "They will be re-read.") from None
+    with source, pa.ipc.open_file(source) as reader:
         owner.check(reader.schema.metadata, path, str(table))
         return reader.read_all().replace_schema_metadata(None)
