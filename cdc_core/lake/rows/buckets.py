@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.rows.key_hash import Hashes, mixed
+from cdc_core.lake.rows.run_files import lost_file
 
 _BITS, _LEVELS = 5, 4
 _PARTS = 1 << _BITS
@@ -26,7 +27,10 @@ _HASH = "__hash".ljust(64, "_")  # longer than a column's name can be
 
 
 class Buckets:
-    """Rows in files of ``folder``, of at most about ``most_bytes`` in memory each. For one thread."""
+    """Rows in files of ``folder``, of at most about ``most_bytes`` in memory each. For one thread.
+
+    Raises LostFolderError if a file with rows was removed meanwhile: without them the slice would be merged in part.
+    """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder
@@ -176,16 +180,25 @@ class _Files:
                     # Compressing needs the size of a value again, and large values seldom become much smaller.
                     is_large = rows.nbytes > _LARGE_ROW * rows.num_rows
                     options = pa.ipc.IpcWriteOptions(compression=None if is_large else "lz4")
-                    self._writers[number] = pa.ipc.new_stream(str(self._path(number)), rows.schema, options=options)
+                    path = self._path(number)
+                    try:
+                        self._writers[number] = pa.ipc.new_stream(str(path), rows.schema, options=options)
+                    except (FileNotFoundError, PermissionError, NotADirectoryError):
+                        raise lost_file(path) from None
                 self._writers[number].write_table(rows.combine_chunks())
         self._held = [[] for _ in range(_PARTS)]
         self._held_bytes = 0
 
     def _read(self, number: int) -> Iterator[pa.RecordBatch]:
+        if not self._bytes[number]:
+            return
         path = self._path(number)
-        if path.exists():
-            with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
-                yield from reader
+        try:
+            source = pa.OSFile(str(path), "rb")
+        except OSError:
+            raise lost_file(path) from None
+        with source, pa.ipc.open_stream(source) as reader:
+            yield from reader
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number}.arrow"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from cdc_core.errors import LostFolderError
 from cdc_core.lake.rows.buckets import Buckets
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.key_hash import row_hashes
@@ -102,4 +104,25 @@ def test_no_rows_have_no_parts(tmp_path: Path) -> None:
     buckets = Buckets(tmp_path / "parts", 1_000)
     buckets.add(rows_of(np.zeros(0, dtype=np.int64)), np.zeros(0, dtype=np.uint64))
     assert list(buckets.parts()) == []
+    buckets.close()
+
+
+@pytest.mark.parametrize("is_linked", [False, True], ids=["as they are", "linked"])
+@pytest.mark.parametrize("what", ["a file", "the folder"])
+@pytest.mark.parametrize("most_bytes", [2_000, 10_000_000], ids=["divided", "whole"])
+def test_rows_that_somebody_removed_are_missed(tmp_path: Path, most_bytes: int, what: str, is_linked: bool) -> None:
+    numbers = np.arange(2_000)
+    buckets = Buckets(tmp_path / "rows", most_bytes)
+    rows = rows_of(numbers)
+    hashes = row_hashes([rows.column("key").combine_chunks()])
+    buckets.add(rows, hashes)
+    if is_linked:
+        buckets.link(hashes[:1], hashes[1:2])
+    buckets._files.finish()
+    if what == "a file":
+        sorted((tmp_path / "rows").rglob("*.arrow"))[0].unlink()
+    else:
+        shutil.rmtree(tmp_path / "rows")
+    with pytest.raises(LostFolderError, match="removed or is not accessible"):
+        list(buckets.parts())
     buckets.close()
