@@ -30,7 +30,7 @@ from cdc_core.decode.raw_batch import RAW_SCHEMA, RELATION_KEY, TABLE_KEY
 from cdc_core.engine.reading.shown import Shown
 from cdc_core.errors import NotUtf8Error
 from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.lake.rows.run_files import Owner, lost_file
+from cdc_core.lake.rows.run_files import Owner, lost_file, writing
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.private_files import create_private
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
@@ -85,12 +85,10 @@ class Spool:
         metadata = {**facts, TABLE_KEY: table.to_json(), **self._owner.metadata(str(table.id))}
         schema = data.schema.with_metadata(metadata)
         rows = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
-        try:
+        with writing(path):
             create_private(path)
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
                 writer.write_table(rows.replace_schema_metadata(metadata), max_chunksize=_DECODE_ROWS)
-        except (FileNotFoundError, PermissionError, NotADirectoryError):
-            raise lost_file(path) from None
         return path
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.rows.key_hash import Hashes, mixed
-from cdc_core.lake.rows.run_files import lost_file
+from cdc_core.lake.rows.run_files import lost_file, writing
 
 _BITS, _LEVELS = 5, 4
 _PARTS = 1 << _BITS
@@ -181,10 +181,8 @@ class _Files:
                     is_large = rows.nbytes > _LARGE_ROW * rows.num_rows
                     options = pa.ipc.IpcWriteOptions(compression=None if is_large else "lz4")
                     path = self._path(number)
-                    try:
+                    with writing(path):
                         self._writers[number] = pa.ipc.new_stream(str(path), rows.schema, options=options)
-                    except (FileNotFoundError, PermissionError, NotADirectoryError):
-                        raise lost_file(path) from None
                 self._writers[number].write_table(rows.combine_chunks())
         self._held = [[] for _ in range(_PARTS)]
         self._held_bytes = 0

@@ -7,7 +7,8 @@ schema's metadata, which Arrow's and Parquet's files have, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -55,13 +56,11 @@ class Owner:
 
 def write_parquet(rows: pa.Table, path: str, owner: Owner, table: str) -> None:
     """Write rows of ``table`` to a Parquet file of a run. Raises LostFolderError if its folder does not exist."""
-    try:
+    with writing(path):
         create_private(path)
         with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata(owner.metadata(table))
-    except (FileNotFoundError, PermissionError, NotADirectoryError):
-        raise lost_file(path) from None
 
 
 def check_parquet(path: str, owner: Owner, table: str) -> None:
@@ -71,6 +70,15 @@ def check_parquet(path: str, owner: Owner, table: str) -> None:
     except OSError:
         raise lost_file(path) from None
     owner.check(metadata, path, table)
+
+
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Raise LostFolderError where a temporary file cannot be written because its folder was removed."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, NotADirectoryError):
+        raise lost_file(path) from None
 
 
 def lost_file(path: object) -> LostFolderError:

@@ -25,7 +25,7 @@ from threading import Event
 import pyarrow as pa
 
 from cdc_core.clock import now_us
-from cdc_core.lake.rows.run_files import Owner, lost_file
+from cdc_core.lake.rows.run_files import Owner, writing
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.rows.chunk_sql import KeyColumn
@@ -232,12 +232,10 @@ class GroupReader:
         rows = self._plan.typer(table).reads(query.decoded(lines), 0, now_us())
         path = self._folder / f"chunk-{uuid.uuid4()}.arrow"
         schema = rows.schema.with_metadata(self._owner.metadata(str(table.id)))
-        try:
+        with writing(path):
             create_private(path)
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 writer.write_batch(rows.replace_schema_metadata(schema.metadata))
-        except (FileNotFoundError, PermissionError, NotADirectoryError):
-            raise lost_file(path) from None
         return ChunkFile(str(path), rows.num_rows, visible, self.floor(visible))
 
 
