@@ -126,3 +126,11 @@ def test_rows_that_somebody_removed_are_missed(tmp_path: Path, most_bytes: int, 
     with pytest.raises(LostFolderError, match="removed or is not accessible"):
         list(buckets.parts())
     buckets.close()
+
+
+def test_a_folder_that_somebody_removed_is_told_when_rows_are_written(tmp_path: Path) -> None:
+    buckets = Buckets(tmp_path / "rows", 2_000)
+    shutil.rmtree(tmp_path / "rows")
+    rows = rows_of(np.arange(2_000))
+    with pytest.raises(LostFolderError, match="removed or is not accessible"):
+        buckets.add(rows, row_hashes([rows.column("key").combine_chunks()]))
