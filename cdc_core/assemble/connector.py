@@ -140,7 +140,7 @@ class Connector:
     ) -> list[SnapshotReport]:
         """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist.
 
-        Where nothing has to be read, ``handover`` keeps the claim and what was checked for ``stream``.
+        ``handover`` keeps the claim for ``stream`` and, where nothing has to be read, what was checked.
         """
         if self._context.has_kafka:
             # Before the lake's: it reads with the snapshot that the slot's creation exports, as Debezium's does.

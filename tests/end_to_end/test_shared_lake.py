@@ -11,6 +11,10 @@ from tests.support.waits import wait_until
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 T = TableId("public", "t")
+CLAIMING = """
+select distinct l.pid from pg_locks l join pg_database d on d.oid = l.database
+where l.locktype = 'advisory' and l.granted and d.datname = %s
+"""
 
 
 def test_a_second_connector_with_the_same_lake_tables_is_refused(pg, program, tmp_path):
@@ -27,7 +31,15 @@ def test_a_second_connector_with_the_same_lake_tables_is_refused(pg, program, tm
     linked = connector(slots[2], tmp_path, **{"wal2lake.lake.path": f"file://{tmp_path}/link"})
 
     with program.started("run", first, "--max-seconds", "480") as running:
-        wait_until(lambda: difference(first, [T]) == [], 60, "the snapshot in the lake")
+        claiming = set()
+
+        def streams():
+            claiming.update(pg.execute("postgres", CLAIMING, [database]))
+            return "streaming" in running.said()
+
+        assert wait_until(streams, 90, "the stream") and streams()
+        assert len(claiming) == 1, "the run did not give up its claim after the snapshot"
+        assert difference(first, [T]) == []
         for command, file in (("run", second), ("snapshot", second), ("run", linked)):
             done = program.run(command, file, own_java=True)
             assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]

@@ -32,46 +32,58 @@ def initial_snapshot(
 ) -> list[SnapshotReport]:
     """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist.
 
-    Where nothing is read and nothing is changed, ``handover`` gets what was proved.
+    ``handover`` gets the claim, and what was proved where nothing is read and nothing is changed.
     """
     context.config.require_carried()
-    mode = context.lake_mode
     with ExitStack() as closing:
         source = closing.enter_context(context.claimed())
-        is_lost = mode.position_lost and source.slot().is_lost
-        tables, found = context.checked(source, recreates_slot=mode.position_lost)
-        wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
-        proved = _joined(context, source, mode, tables, found, spark) if context.has_lake else None
-        is_broken = proved is not None and _reads_again(mode, proved.proof)
-        if proved is not None and is_broken:
-            wanted += [t for t in tables if t.id in proved.proof.held.tables and t not in wanted]
-        if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
-            known, unusable = context.in_lake(tables)
-            known = set() if mode.later or is_broken else known
-            is_lost = is_lost or is_broken
-            reads = mode.later or mode.first or is_lost
-            if not found.exists or (reads and any(table.id not in known for table in wanted)):
-                # Before anything is created at the source: if Java is missing, nothing remains to be removed.
-                spark = context.ready(spark)
-            published = source.publish(tables, always=context.published_always)
-            # The stream pauses tables whose folder cannot be used; the others are not delayed.
-            wanted = [table for table in wanted if table.id not in unusable]
-            # A new slot has no changes from before its creation, and a table that is added to the publication (again)
-            # has unpublished ones: both are re-read.
-            known = known - published.added if found.exists else set()
-            unread = [table for table in wanted if table.id not in known and table in published.live]
-            unread = without_clashes(context, unread)
-            if unread and reads:
-                return take(
-                    context, source, context.ready(spark), unread, on_progress, on_notification, later=mode.stream
-                )
-        else:
-            published = source.publish(tables, always=context.published_always)
-        if not found.exists:
-            source.make_slot()
-        elif handover is not None and proved is not None and proved.goes_on and not published.is_altered:
-            handover.give(proved, closing.pop_all())
-        return []
+        reports, proved = _taken(context, source, spark, on_progress, on_notification)
+        if handover is not None:
+            handover.give(source, proved, closing.pop_all())
+        return reports
+
+
+def _taken(
+    context: RunContext,
+    source: Source,
+    spark: Any,
+    on_progress: OnProgress | None,
+    on_notification: OnNotification | None,
+) -> tuple[list[SnapshotReport], Proved | None]:
+    """Return the reports, and what was proved if it still holds: if nothing was read and nothing was changed."""
+    mode = context.lake_mode
+    is_lost = mode.position_lost and source.slot().is_lost
+    tables, found = context.checked(source, recreates_slot=mode.position_lost)
+    wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
+    proved = _joined(context, source, mode, tables, found, spark) if context.has_lake else None
+    is_broken = proved is not None and _reads_again(mode, proved.proof)
+    if proved is not None and is_broken:
+        wanted += [t for t in tables if t.id in proved.proof.held.tables and t not in wanted]
+    if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
+        known, unusable = context.in_lake(tables)
+        known = set() if mode.later or is_broken else known
+        is_lost = is_lost or is_broken
+        reads = mode.later or mode.first or is_lost
+        if not found.exists or (reads and any(table.id not in known for table in wanted)):
+            # Before anything is created at the source: if Java is missing, nothing remains to be removed.
+            spark = context.ready(spark)
+        published = source.publish(tables, always=context.published_always)
+        # The stream pauses tables whose folder cannot be used; the others are not delayed.
+        wanted = [table for table in wanted if table.id not in unusable]
+        # A new slot has no changes from before its creation, and a table that is added to the publication (again)
+        # has unpublished ones: both are re-read.
+        known = known - published.added if found.exists else set()
+        unread = [table for table in wanted if table.id not in known and table in published.live]
+        unread = without_clashes(context, unread)
+        if unread and reads:
+            spark = context.ready(spark)
+            return take(context, source, spark, unread, on_progress, on_notification, later=mode.stream), None
+    else:
+        published = source.publish(tables, always=context.published_always)
+    if not found.exists:
+        source.make_slot()
+        return [], None
+    return [], proved if proved is not None and proved.goes_on and not published.is_altered else None
 
 
 def _joined(
@@ -90,7 +102,7 @@ def _joined(
             # Before anything is created in the lake or at the source: if Java is missing, nothing remains.
             context.ready(spark)
         recorded.join()
-    return Proved(source, tables, proof, recorded)
+    return Proved(tables, proof, recorded)
 
 
 def _reads_again(mode: ModeActions, proof: Continuity) -> bool:

@@ -49,19 +49,16 @@ def stream(
 ) -> StreamReport:
     """Stream changes from the slot to the sink until a limit of ``until`` is reached; they are merged by then.
 
-    ``handover`` may have what the start has proved already.
+    ``handover`` may have the claim of the start, and what it has proved already.
     """
     context.config.require_carried()
     # Spark takes seconds to start: this happens while the server is queried and the first changes are read. A run that
     # ends when nothing is left often finds nothing, so it starts Spark for the first changes only.
     session = context.session(spark, when_asked=until.idle_seconds is not None)
     with ExitStack() as closing_source:
-        proved = None if handover is None else handover.take(closing_source)
-        if proved is None:
-            source = closing_source.enter_context(context.claimed())
-            tables, found = context.checked(source)
-        else:
-            source, tables, found = proved.source, proved.tables, proved.source.check_slot()
+        held = None if handover is None else handover.take(closing_source)
+        source, proved = held if held is not None else (closing_source.enter_context(context.claimed()), None)
+        tables, found = context.checked(source) if proved is None else (proved.tables, source.check_slot())
         if not found.exists or found.confirmed_lsn is None:
             if context.has_lake:
                 # A server that has taken over lacks the slot of a snapshot that was just taken.

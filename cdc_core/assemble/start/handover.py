@@ -1,9 +1,12 @@
 """What a start has claimed and proved, kept open for the stream of the same run.
 
-A run takes the snapshot that is required, then streams. Each operation begins with the same steps: it claims the slot
-and the lake, reads the captured tables, and compares the server, its history and the slot with what the lake has
-recorded. Where the first one finds nothing to read and changes nothing, all of it still holds a moment later. So the
-stream goes on with it, and the claim is not given up in between.
+A run takes the snapshot that is required, then streams, and keeps its claim in between: another connector would take
+the slot or the lake's tables in that moment, and the run that has filled them would be the one that is refused.
+
+Each operation begins with the same steps: it reads the captured tables, and compares the server, its history and the
+slot with what the lake has recorded. Where the first one finds nothing to read and changes nothing, all of it still
+holds a moment later, and the stream goes on with it. Otherwise the stream has the claim only, and looks at all of it
+again.
 """
 
 from __future__ import annotations
@@ -19,9 +22,8 @@ from cdc_core.schema.table import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """The claimed ``source``, its captured ``tables``, and the stream that continues what the lake holds."""
+    """The captured ``tables``, and the stream that continues what the lake holds."""
 
-    source: Source
     tables: list[TableSchema]
     proof: Continuity
     recorded: RecordedStream
@@ -33,10 +35,10 @@ class Proved:
 
 
 class Handover:
-    """Holds what an operation has proved until the next one takes it; a context manager, which closes what is left."""
+    """Holds a claimed source until the next operation takes it; a context manager, which closes what is left."""
 
     def __init__(self) -> None:
-        self._held: tuple[Proved, ExitStack] | None = None
+        self._held: tuple[Source, Proved | None, ExitStack] | None = None
 
     def __enter__(self) -> Handover:
         return self
@@ -44,16 +46,23 @@ class Handover:
     def __exit__(self, *exc: object) -> None:
         held, self._held = self._held, None
         if held is not None:
-            held[1].close()
+            held[2].close()
 
-    def give(self, proved: Proved, closing: ExitStack) -> None:
-        """Keep what was proved, and what is to be closed after it."""
-        self._held = proved, closing
+    def give(self, source: Source, proved: Proved | None, closing: ExitStack) -> None:
+        """Keep the claimed source, what was proved with it if that still holds, and what is to be closed after both."""
+        self._held = source, proved, closing
 
-    def take(self, closing: ExitStack) -> Proved | None:
-        """Return what was proved, which ``closing`` closes from now on; None if nothing was, or it was taken before."""
+    def take(self, closing: ExitStack) -> tuple[Source, Proved | None] | None:
+        """Return what was given, which ``closing`` closes from now on.
+
+        None if nothing was given, if it was taken before, or if the server has ended the connection, and so the claim.
+        """
         held, self._held = self._held, None
         if held is None:
             return None
-        closing.enter_context(held[1])
-        return held[0]
+        source, proved, opened = held
+        if proved is None and not source.renew():
+            opened.close()
+            return None
+        closing.enter_context(opened)
+        return source, proved
