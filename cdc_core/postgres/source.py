@@ -159,14 +159,11 @@ class Source:
         self._sessions.was_accepted = True
 
     def renew(self) -> bool:
-        """Forget what was read of the server, for the next operation that has this claim.
+        """Forget what was read of the catalogue, for the next operation that has this claim.
 
         Return whether there still is a claim: it is that of the connection, which the server may have ended.
         """
         self.catalog = self._catalog(self._connection)
-        self.on_slot = lambda lsn: None
-        self._expected = None
-        self._selected, self._unlogged = [], []
         with suppress(psycopg.Error):
             self._connection.execute("SELECT")
             return True

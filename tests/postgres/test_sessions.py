@@ -133,6 +133,21 @@ def test_a_state_folder_that_cannot_be_written_does_not_matter(claims: Claims, t
         source.claim("lake")
 
 
+def test_a_renewed_source_keeps_its_claim_while_the_server_has_it(claims: Claims) -> None:
+    claims.pg.execute(claims.database, "create type mood as enum ('sad'); create table t (id int primary key, m mood)")
+    with claims.source() as first:
+        first.claim("lake")
+        assert [column.type.labels for column in first.tables()[0].columns] == [(), ("sad",)]
+        claims.pg.execute(claims.database, "alter type mood add value 'glad'")
+        assert first.renew()
+        assert [column.type.labels for column in first.tables()[0].columns] == [(), ("sad", "glad")]
+        with pytest.raises(InUseError), claims.source(file=claims.file.with_name("other.json")) as other:
+            other.claim()
+        pid, _ = json.loads(claims.file.read_text())["sessions"][0]
+        claims.pg.execute("postgres", "select pg_terminate_backend(%s, 10000)", [pid])
+        assert not first.renew()
+
+
 @pytest.mark.parametrize("replication", [False, True])
 def test_the_server_asks_whether_its_client_is_there(pg: Cluster, replication: bool) -> None:
     database = pg.database("probes")
@@ -149,18 +164,3 @@ def _shown(connection: psycopg.Connection[tuple[object, ...]], name: str) -> str
     row = connection.execute(f"show {name}".encode()).fetchone()
     assert row is not None
     return str(row[0])
-
-
-def test_a_renewed_source_keeps_its_claim_while_the_server_has_it(claims: Claims) -> None:
-    claims.pg.execute(claims.database, "create type mood as enum ('sad'); create table t (id int primary key, m mood)")
-    with claims.source() as first:
-        first.claim("lake")
-        assert [column.type.labels for column in first.tables()[0].columns] == [(), ("sad",)]
-        claims.pg.execute(claims.database, "alter type mood add value 'glad'")
-        assert first.renew()
-        assert [column.type.labels for column in first.tables()[0].columns] == [(), ("sad", "glad")]
-        with pytest.raises(InUseError), claims.source(file=claims.file.with_name("other.json")) as other:
-            other.claim()
-        pid, _ = json.loads(claims.file.read_text())["sessions"][0]
-        claims.pg.execute("postgres", "select pg_terminate_backend(%s, 10000)", [pid])
-        assert not first.renew()

@@ -30,7 +30,7 @@ from cdc_core.decode.raw_batch import RAW_SCHEMA, RELATION_KEY, TABLE_KEY
 from cdc_core.engine.reading.shown import Shown
 from cdc_core.errors import NotUtf8Error
 from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.lake.rows.run_files import Owner, lost_file, writing
+from cdc_core.lake.rows.run_files import Owner, opening, writing
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.private_files import create_private
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
@@ -121,10 +121,8 @@ class ReadSpoolFiles:
         TransientError if a file no longer exists or is not of this run and table.
         """
         for path in item:
-            try:
+            with opening(path):
                 source = pa.memory_map(path, "rb")
-            except OSError:
-                raise lost_file(path) from None
             with source:
                 yield from self._read(path, source)
 

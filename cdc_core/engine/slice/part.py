@@ -23,7 +23,7 @@ from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.reduce.multiset import arrivals
-from cdc_core.lake.rows.run_files import lost_file
+from cdc_core.lake.rows.run_files import opening
 from cdc_core.lake.rows.survey import unsent
 from cdc_core.schema.table import TableId
 
@@ -123,14 +123,11 @@ def _may_be_added(order: SliceOrder) -> bool:
 
 def bytes_of(files: Iterable[tuple[int, str]]) -> int:
     """Return the size of spool files, which are not compressed. Raises LostFolderError if one does not exist."""
-    return sum(_size_of(path) for _, path in files)
-
-
-def _size_of(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        raise lost_file(path) from None
+    octets = 0
+    for _, path in files:
+        with opening(path):
+            octets += Path(path).stat().st_size
+    return octets
 
 
 def large_among(orders: Iterable[SliceOrder], rows: int, octets: int) -> list[SliceOrder]:

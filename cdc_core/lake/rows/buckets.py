@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.rows.key_hash import Hashes, mixed
-from cdc_core.lake.rows.run_files import lost_file, writing
+from cdc_core.lake.rows.run_files import opening, writing
 
 _BITS, _LEVELS = 5, 4
 _PARTS = 1 << _BITS
@@ -191,10 +191,8 @@ class _Files:
         if not self._bytes[number]:
             return
         path = self._path(number)
-        try:
+        with opening(path):
             source = pa.OSFile(str(path), "rb")
-        except OSError:
-            raise lost_file(path) from None
         with source, pa.ipc.open_stream(source) as reader:
             yield from reader
 

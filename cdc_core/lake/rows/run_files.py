@@ -65,10 +65,8 @@ def write_parquet(rows: pa.Table, path: str, owner: Owner, table: str) -> None:
 
 def check_parquet(path: str, owner: Owner, table: str) -> None:
     """Raise LostFolderError unless the Parquet file exists and is one of this run and table."""
-    try:
+    with opening(path):
         metadata = pq.read_metadata(path).metadata
-    except OSError:
-        raise lost_file(path) from None
     owner.check(metadata, path, table)
 
 
@@ -78,10 +76,19 @@ def writing(path: object) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, PermissionError, NotADirectoryError):
-        raise lost_file(path) from None
+        raise _lost_file(path) from None
 
 
-def lost_file(path: object) -> LostFolderError:
+@contextmanager
+def opening(path: object) -> Iterator[None]:
+    """Raise LostFolderError where a temporary file cannot be opened or measured, as it no longer exists."""
+    try:
+        yield
+    except OSError:
+        raise _lost_file(path) from None
+
+
+def _lost_file(path: object) -> LostFolderError:
     """Return the error for a temporary file, or its folder, that was removed while its run was using it."""
     return LostFolderError(
         f"The temporary file {path} of this run cannot be used: it, or its folder, was removed or is not accessible.",
