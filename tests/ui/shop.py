@@ -64,6 +64,10 @@ _CHECK = (
     " ... on AssetChecks { checks { name executionForLatestMaterialization { status evaluation { success } }"
     " } } } } } }"
 )
+_EXECUTIONS = (
+    "query($key: AssetKeyInput!, $name: String!) { assetCheckExecutions(assetKey: $key, checkName: $name, limit: 50) {"
+    " runId evaluation { success description metadataEntries { label } } } }"
+)
 _FRESHNESS = (
     "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {"
     " freshnessStatusInfo { freshnessStatus } } } }"
@@ -128,6 +132,12 @@ class Shop:
     def check_status(self, table: str, name: str) -> str | None:
         """What the pages say of a lake table's check: IN_PROGRESS while a run that is to report it has not."""
         return self._execution(table, name).get("status")
+
+    def evaluation_of(self, run: str, table: str, name: str) -> dict:
+        """What a run found by a lake table's check, also where a later materialization hides it on the check's page."""
+        executions = self.dagster.query(_EXECUTIONS, {"key": lake_asset(table), "name": name})["assetCheckExecutions"]
+        (found,) = [one["evaluation"] for one in executions if one["runId"] == run]
+        return found
 
     def _execution(self, table: str, name: str) -> dict:
         node = self.dagster.query(_CHECK, {"key": lake_asset(table)})["assetNodeOrError"]
