@@ -27,6 +27,7 @@ from tests.support.deletion_vectors import mark_deleted
 from tests.support.one_table import OneTable, quarantined
 from tests.support.spark import lake_rows
 
+pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261122"))
 PART_BYTES = 40_000
 _BITS = 3
@@ -348,7 +349,6 @@ def test_a_truncate_replaces_every_row(tmp_path: Path, order: str, keyless: bool
     assert bool(twins.source.rows) == (order != "at the end")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(DeleteMode))
 @pytest.mark.parametrize("engine", [MergeEngine.SPARK, MergeEngine.ARROW])
 @pytest.mark.parametrize("kind", ["changes", "inserts", "truncate", "wide"])
@@ -386,7 +386,6 @@ def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
         assert parts.applied is None and staged_rows(parts, *without) == staged_rows(whole, *without)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inserts", "changes", "truncate"])
 @pytest.mark.parametrize("keyless", [False, True])
 def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: bool, kind: str) -> None:

@@ -24,6 +24,7 @@ from tests.support.sampling import examples
 from tests.support.spark import change_schema
 from tests.support.spark import lake_schema as bare_schema
 
+pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
 KEY = ("h", "k")
 IMAGE = ("h", "k", "v", "big", "num", "__rescued")
