@@ -20,7 +20,7 @@ from typing import Any
 from cdc_core.dagster_home.write import INSTANCE, shipped
 from cdc_core.errors import TransientError
 
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0
 _STOP_SECONDS = 30.0
 _REQUEST_SECONDS = 30.0
 _RUNS_SECONDS = 60.0

@@ -36,9 +36,9 @@ _BACKFILL = (
 _BACKFILL_STATE = (
     "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
 )
-_LOADED_SECONDS = 120.0
+_LOADED_SECONDS = 600.0
 _SNAPSHOT_SECONDS = 600.0
-_CATCH_UP_SECONDS = 300.0
+_CATCH_UP_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
 
 

@@ -21,7 +21,7 @@ import yaml
 
 from tests.support.cluster import Cluster
 from tests.support.lake import rows
-from tests.support.waits import PATIENCE, patient, wait_until
+from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -112,7 +112,7 @@ def test_the_pod_streams_answers_its_probes_and_stops_in_time(pg: Cluster, folde
     data.mkdir()
     shutil.chown(data, USER, USER)
     may = all(map(shutil.which, NEEDED)) and subprocess.run(
-        contained(data, "true"), capture_output=True, timeout=60, check=False
+        contained(data, "true"), capture_output=True, timeout=patient(60), check=False
     )
     if not may or may.returncode:
         pytest.skip(f"namespaces cannot be made here: {may and may.stderr.decode()[-200:]}")
@@ -142,7 +142,7 @@ def test_the_pod_streams_answers_its_probes_and_stops_in_time(pg: Cluster, folde
                 url = f"http://127.0.0.1:{port['containerPort']}{probe['httpGet']['path']}"
                 ask = f"from urllib.request import urlopen; print(urlopen({url!r}, timeout=10).status)"
                 within = ["nsenter", "-t", str(run.pid), "-n", sys.executable, "-c", ask]
-                asked = subprocess.run(within, capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+                asked = subprocess.run(within, capture_output=True, text=True, timeout=patient(60), check=False)
                 assert asked.stdout == "200\n", asked.stderr
             pg.execute(database, "update orders set quantity = 11 where id = 1")
             lake = data / "lake" / "shop" / "public" / "orders"

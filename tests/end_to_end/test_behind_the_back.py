@@ -18,7 +18,7 @@ from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.program import Program
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 ROOT = (
     "create table a (id int, v text, primary key (id)) partition by range (id);"
@@ -258,7 +258,7 @@ def test_nothing_differs_in_silence(
     assert done.returncode == 0, done.stderr[-3000:]
     assert wrong(file, has_leaves, with_new=False) == {}
     if when == "streaming":
-        with program.started("run", file, "--max-seconds", "480") as run:
+        with program.started("run", file, "--max-seconds", "1500") as run:
             sql = "select active from pg_replication_slots where slot_name = %s"
             wait_until(lambda: pg.execute("postgres", sql, [database]) == [(True,)], 120, "the stream")
             run_sql(pg, database, changes)

@@ -13,7 +13,7 @@ from cdc_core.schema.table import TableId
 from tests.support.lake import changelog_path, difference, lake_path, lake_settings, rows, write_properties
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 FOREIGN, LOG, FILE, DATA, CHANGES, BOTH, QUARANTINE, FINE = TABLES = [
     TableId("public", name) for name in ("foreign_one", "log", "file", "data", "changes", "both", "quarantine", "fine")
@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_used_pauses_its_table_alone(pg, program, tmp_pa
     assert difference(file, TABLES) == [] and program.paused(file) == {}
 
     # While streaming.
-    with program.started("run", file, "--max-seconds", "480") as running:
+    with program.started("run", file, "--max-seconds", "1500") as running:
         pg.execute(database, MORE)
         wait_until(lambda: difference(file, TABLES) == [], 60, "the changes in the lake")
         replace_by_file(lake[FILE])

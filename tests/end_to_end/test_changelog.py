@@ -65,7 +65,7 @@ def test_reads_once_through_crashes_and_old_changes_gone(
         return [tuple(row.values()) for row in rows(changelog_path(connector.config, table), COUNTS)]
 
     def stream() -> None:
-        connector.stream(Until(idle_seconds=1, max_seconds=480), spark=spark)
+        connector.stream(Until(idle_seconds=1, max_seconds=1500), spark=spark)
 
     for table in (CHOSEN, WHOLE):
         with monkeypatch.context() as patch, pytest.raises(CrashError):

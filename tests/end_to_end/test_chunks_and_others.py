@@ -44,7 +44,7 @@ def test_chunks_of_a_table_wait_for_transactions_that_wrote_before_it_was_publis
     with pg.connect(database) as older:
         older.execute("begin; insert into closed values (100, 'before'); update closed set v = 'before' where id = 3")
         pg.execute(database, f'alter publication "{database}" add table closed')
-        with program.started("run", file, "--max-seconds", "480") as run:
+        with program.started("run", file, "--max-seconds", "1500") as run:
             pg.execute(database, "insert into closed values (101, 'by the stream')")
             ask(tmp_path, "public.closed", "public.open")
             run.wait_for("An incremental snapshot waits")
@@ -77,7 +77,7 @@ def test_row_security_hides_rows_of_chunks_and_events_from_nobody(pg, program, t
     assert program.stream(file).returncode == 0
     assert difference(owner, [OPEN, CLOSED]) == []
     pg.execute(database, "alter table closed enable row level security; update closed set v = 'w'")
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         ask(tmp_path, "public.closed", "public.open")
         run.wait_for("public.closed is skipped by the incremental snapshot")
         pg.execute(database, "insert into open values (100, 'others go on'); insert into closed values (100, 'too')")

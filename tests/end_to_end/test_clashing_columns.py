@@ -61,10 +61,10 @@ def test_only_the_table_itself_waits(pg: Cluster, program: Program, tmp_path: Pa
 
     # What the remedy says: one while a run streams, the others while it is down.
     pg.execute(database, 'alter table by_case rename "V" to w; alter table later drop "V"')
-    done = program.run("run", file, "--until-idle", "8", "--max-seconds", "480")
+    done = program.run("run", file, "--until-idle", "8", "--max-seconds", "1500")
     assert set(program.paused(file)) == {str(OWN)}, done.stdout + done.stderr
     pg.execute(database, 'alter table own_name drop "__Commit_LSN", drop __deleted; update own_name set v = id')
-    done = program.run("run", file, "--until-idle", "8", "--max-seconds", "480")
+    done = program.run("run", file, "--until-idle", "8", "--max-seconds", "1500")
     assert done.returncode == 0, done.stderr[-3000:]
     assert program.paused(file) == {}
     assert difference(file, [PLAIN, CASE, OWN, LATER]) == []

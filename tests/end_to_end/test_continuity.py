@@ -426,7 +426,7 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
             break
     assert standby.execute("postgres", find, [shop.slot]), standby.log()[-2000:]
     both = {"database.hostname": f"{first.host}:{first.port},{standby.host}:{standby.port}", **failover}
-    with program.started("run", shop.file(**both), "--max-seconds", "480") as run:
+    with program.started("run", shop.file(**both), "--max-seconds", "1500") as run:
         run.wait_for("streaming")
         shop.change()
         wait_until(lambda: shop.differs() == [], 90, "the changes of the first server")

@@ -70,7 +70,7 @@ def test_types_dropped_with_their_columns(debian15, program, tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
         assert program.paused(file) == {}
         assert differs(pg, database, file) == [], drop
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         for number, (column, value, drop) in enumerate(
             (
                 ("h", "'b=>2'", "drop extension hstore cascade"),

@@ -11,7 +11,7 @@ from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.lake import changelog_path, lake_path, lake_settings, rows, write_properties
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 TABLES = ("hard", "soft", "past")
 RULES = "rules:\n  - name: positive\n    condition: n >= 0\n    description: n is not negative\n"

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 import venv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -70,7 +70,7 @@ class Installed:
 
     @contextmanager
     def started(self, name: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """The same in the background, killed at the end where it still runs."""
+        """The same in the background; where it still runs at the end, it is interrupted, as it ends what it started."""
         clean = {
             variable: value
             for variable, value in os.environ.items()
@@ -90,6 +90,9 @@ class Installed:
             yield process
         finally:
             if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=patient(60))
                 process.kill()
                 process.communicate()
 
@@ -192,7 +195,7 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
         return sorted((row["id"], row["v"]) for row in rows(lake)) == list(wanted)
 
     # With a Java process of its own, as users run it.
-    with installed.started("wal2lake", "run", str(file), "--max-seconds", "480") as process:
+    with installed.started("wal2lake", "run", str(file), "--max-seconds", "1500") as process:
         wait_until(lambda: process.poll() is not None or shows((1, "a")), 120, "the snapshot")
         pg.execute(database, "update t set v = 'b'; insert into t values (2, 'c')")
         wait_until(lambda: process.poll() is not None or shows((1, "b"), (2, "c")), 120, "the changes")
@@ -203,7 +206,7 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
 
 
 def test_the_demo(installed):
-    # Starting it takes long, and the workload goes on meanwhile.
-    done = installed.run("wal2lake", "demo", "--seconds", "3", "--rate", "20", seconds=200)
+    # Its Dagster, servers and runs start a dozen processes of Python and Java, one after the other.
+    done = installed.run("wal2lake", "demo", "--seconds", "3", "--rate", "20", seconds=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "every table is equal, row by row" in done.stdout

@@ -8,7 +8,7 @@ from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = "a int not null, b int not null, g int generated always as (b * 10) stored not null"
 TABLES = {

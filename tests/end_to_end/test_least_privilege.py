@@ -104,7 +104,7 @@ def test_login_replication_and_select_are_enough_and_nothing_is_shown(pg, progra
     def is_equal() -> bool:
         return (lake / "_delta_log").exists() and difference(owner, [ITEMS]) == []
 
-    with program.started("run", file, "--max-seconds", "480", own_java=True) as run:
+    with program.started("run", file, "--max-seconds", "1500", own_java=True) as run:
         wait_until(is_equal, 120, "the first snapshot", pause=0.5)
         pg.execute(database, f"update items set v = '{VALUE} new' where n <= 20")
         pg.execute(database, f"insert into items values ('{VALUE}-bad', -1, 'bad')")

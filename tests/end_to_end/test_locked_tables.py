@@ -51,7 +51,7 @@ def test_a_locked_table_does_not_keep_others_from_being_read(pg, program, tmp_pa
     assert difference(file, [FREE, LOCKED]) == []
 
     # A table that is to be read again while it is locked: the stream of the others goes on, and it is read later.
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         with pg.connect(database) as connection:
             connection.execute("alter table locked alter v type varchar(40) using v || '!'")
             connection.execute("begin; lock table locked in access exclusive mode")

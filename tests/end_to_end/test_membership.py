@@ -45,7 +45,7 @@ def test_a_table_that_joins_or_comes_back_is_read_whole(pg, program, tmp_path):
     open_one.execute("insert into second values (100, 'written before it was published')")
 
     file = capturing(pg, database, tmp_path, "first", "second")
-    with program.started("run", file, "--until-idle", "0.2", "--max-seconds", "480") as run:
+    with program.started("run", file, "--until-idle", "0.2", "--max-seconds", "1500") as run:
         run.wait_for("older transactions")
         open_one.execute("commit")
         open_one.close()
@@ -99,7 +99,7 @@ def test_a_table_that_others_publish_is_read_after_the_transactions_that_the_str
     # While down, by somebody else: the run begins without the table, and reads it once the transaction has ended.
     with held_open(pg, database, "insert into second values (100, 'before it was published')") as older:
         pg.execute(database, f'alter publication "{database}" add table second')
-        with program.started("run", file, "--max-seconds", "480") as run:
+        with program.started("run", file, "--max-seconds", "1500") as run:
             run.wait_for("public.second is not read yet")
             pg.execute(database, "insert into first values (100, 'others go on')")
             wait_until(lambda: not difference(file, [FIRST]), 60, "the other table")

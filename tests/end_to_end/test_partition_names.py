@@ -49,7 +49,7 @@ def test_all_tables_of_a_snapshot_show_one_point_and_roots_are_not_listed(pg, pr
     assert sorted(found) == sorted(map(str, [PLAIN, *LEAVES]))
     assert len({one["snapshot_lsn"] for one in found.values()}) == 1, found
     # A partition that is made later; and nothing is read again only because the server lists facts in another order.
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         pg.execute(database, "create table app.root_d partition of app.root for values from (1000) to (2000)")
         pg.execute(database, "insert into app.root values (1001, 'new'), (5, 'new'), (250, 'new')")
         new = TableId("app", "root_d")

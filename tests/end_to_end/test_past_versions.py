@@ -9,7 +9,7 @@ from tests.delta.kept_model import KeptModel
 from tests.end_to_end.test_quarantine import DOCS, RULES, Line
 from tests.support.lake import changelog_path, lake_path, rows
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 IMAGE = ("id", "n", "note", "body")
 

@@ -14,7 +14,7 @@ from tests.support.cluster import Cluster
 from tests.support.lake import difference, doubled_events, lake_settings, write_properties
 from tests.support.program import Program
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 TABLES = [
     TableId("public", name)

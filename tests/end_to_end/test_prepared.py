@@ -52,7 +52,7 @@ def test_prepared_transactions_are_read_when_they_are_committed(preparing, progr
         preparing, database, "later", "update notes set v = 'later' where id < 5; insert into other values (102, 'l')"
     )
     preparing.execute(database, "insert into notes values (103, 'streamed beside them')")
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         wait_until(lambda: not difference(file, [NOTES, OTHER]), 60, "what is committed")
         preparing.execute(database, "commit prepared 'before'")
         prepare(preparing, database, "within", "delete from notes where id between 10 and 15")
@@ -85,7 +85,7 @@ def test_a_first_snapshot_says_that_it_waits_for_a_prepared_transaction(preparin
     preparing.execute(database, SCHEMA)
     prepare(preparing, database, f"open_{database}", "insert into notes values (100, 'prepared before the slot')")
     file = connector(preparing, database, tmp_path)
-    with program.started("run", file, "--until-idle", "1", "--max-seconds", "480") as run:
+    with program.started("run", file, "--until-idle", "1", "--max-seconds", "1500") as run:
         wait_until(lambda: waits_for_transactions(preparing, database), 60, "a slot that is being created")
         preparing.execute(database, f"commit prepared 'open_{database}'")
         assert run.end() == 0, run.said()[-3000:]
@@ -113,7 +113,7 @@ def test_a_partition_attached_with_rows(preparing, program, tmp_path):
     file = connector(preparing, database, tmp_path, **settings, **{"schema.include.list": None})
     assert program.stream(file).returncode == 0
     assert difference(file, [EVENTS]) == []
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         preparing.execute(database, "insert into events values (21, 'streamed')")
         wait_until(lambda: not difference(file, [EVENTS]), 60, "the stream")
         preparing.execute(

@@ -70,7 +70,7 @@ def test_privileges_revoked_while_streaming(pg, program, tmp_path):
     database = pg.database("shut_later")
     role, file = with_role(pg, database, tmp_path)
     assert program.stream(file).returncode == 0
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         # The stream needs no privilege of a table: its changes go on.
         pg.execute(database, f"revoke select on shut from {role}; update shut set v = 'shut'; update open set v = 'o'")
         wait_until(lambda: not differs(pg, database, tmp_path, OPEN, SHUT), 60, "changes of both tables")

@@ -9,7 +9,7 @@ from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, doubled_events, lake_path, lake_settings, rows, write_properties
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 DOCS, LATE = TableId("public", "docs"), TableId("public", "late")
 SCHEMA = """

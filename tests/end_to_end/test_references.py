@@ -12,7 +12,7 @@ from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_path, rows, write_properties
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 SCHEMA = """
 create schema other;
@@ -93,7 +93,7 @@ def missing(said):
 
 def test_rows_without_their_parent_row_are_told(lines):
     one = lines("references")
-    with one.program.started("run", one.file, "--max-seconds", "480") as running:
+    with one.program.started("run", one.file, "--max-seconds", "1500") as running:
         running.wait_for("snapshot:")  # what it reads is not judged
         one.execute(
             "begin; insert into child values (1, 10); insert into parent values (10, 'late'); commit",
@@ -137,7 +137,7 @@ def test_rows_without_their_parent_row_are_told(lines):
 
 def test_a_key_inserted_twice_is_quarantined_and_a_parent_that_was_re_read_is_awaited(lines):
     one = lines("twice")
-    with one.program.started("run", one.file, "--verbose", "--max-seconds", "480") as running:
+    with one.program.started("run", one.file, "--verbose", "--max-seconds", "1500") as running:
         running.wait_for("snapshot:")
         one.execute("insert into tree values (5, null)")
         running.wait_for("changes into 1 tables")  # from here on the key is known to be in force

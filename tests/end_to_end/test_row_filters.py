@@ -48,7 +48,7 @@ def test_a_changed_row_filter_or_column_list_is_followed(pg, program, tmp_path):
     done = program.stream(file)
     assert done.returncode == 0 and "re-read" not in done.stderr, done.stderr[-3000:]
     assert shown()[4]["v"] == value
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         pg.execute(database, "alter table first replica identity default")
         pg.execute(database, f'alter publication "{database}" set table first where (id < 8)')
         wait_until(lambda: sorted(shown()) == list(range(1, 8)), 60, "the new filter's rows")

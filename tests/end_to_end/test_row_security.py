@@ -79,7 +79,7 @@ def test_a_reread_that_a_policy_would_cut_pauses_its_table_alone(pg, program, tm
     role, file = with_role(pg, database, tmp_path)
     assert program.stream(file).returncode == 0
     assert own_difference(pg, database, tmp_path, [OPEN, CLOSED, PARTED]) == []
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         # A policy alone changes nothing for the stream; then the table is to be read again, and cannot be.
         pg.execute(
             database,

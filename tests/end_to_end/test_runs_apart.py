@@ -40,8 +40,8 @@ def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, beside,
         assert program.stream(file).returncode == 0
     spool = tmp_path / "state" / "spool"
     with (
-        program.started("run", mine, "--max-seconds", "480") as first,
-        beside.started("run", other, "--max-seconds", "480") as second,
+        program.started("run", mine, "--max-seconds", "1500") as first,
+        beside.started("run", other, "--max-seconds", "1500") as second,
     ):
         wait_until(lambda: len(list(spool.glob("*.lock"))) == 2, 60, "both runs")
         for number in range(30):
@@ -55,7 +55,7 @@ def test_two_runs_with_one_state_path_keep_their_rows_apart(pg, program, beside,
     assert list(spool.iterdir()) == []
 
     # Stopped, its folder removed by somebody, and continued while another run of the neighbour had come and gone.
-    with program.started("run", mine, "--max-seconds", "480") as first:
+    with program.started("run", mine, "--max-seconds", "1500") as first:
         wait_until(lambda: len(list(spool.glob("*.lock"))) == 1, 60, "the run")
         pg.execute(ours, "insert into t values (500, 'streaming')")
         wait_until(lambda: difference(mine, [T]) == [], 60, "the change in the lake")

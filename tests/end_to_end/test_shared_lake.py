@@ -30,7 +30,7 @@ def test_a_second_connector_with_the_same_lake_tables_is_refused(pg, program, tm
     (tmp_path / "link").symlink_to(tmp_path / "lake")
     linked = connector(slots[2], tmp_path, **{"wal2lake.lake.path": f"file://{tmp_path}/link"})
 
-    with program.started("run", first, "--max-seconds", "480") as running:
+    with program.started("run", first, "--max-seconds", "1500") as running:
         claiming = set()
 
         def streams():

@@ -80,7 +80,7 @@ def test_large_leaves_are_read_by_pages_and_small_ones_together(pg, tmp_path):
     assert [(row["day"], row["note"], row["pad"]) for row in found] == [(20, "n7007", "z")]
     # The stream goes on under the root's name.
     pg.execute(database, "update events set note = 'new' where id in (1, 5001, 7001); delete from events where id = 2")
-    Connector.from_file(file).stream(Until(idle_seconds=1, max_seconds=480), spark=test_session())
+    Connector.from_file(file).stream(Until(idle_seconds=1, max_seconds=1500), spark=test_session())
     assert difference(file, [EVENTS]) == []
 
 

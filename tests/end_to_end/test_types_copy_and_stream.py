@@ -83,10 +83,10 @@ def lake(each_pg: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         connector.snapshot(spark=spark)
         source.insert(drawn, STREAMED)
         each_pg.execute(database, TOAST_ROWS.format(first=STREAMED))
-        connector.stream(Until(idle_seconds=1.5, max_seconds=480), spark=spark)
+        connector.stream(Until(idle_seconds=1.5, max_seconds=1500), spark=spark)
         # The stream sends neither a row's TOAST values here nor that it once rescued some of them.
         each_pg.execute(database, "update every_type set marker = id; update toast set marker = id")
-        connector.stream(Until(idle_seconds=1.5, max_seconds=480), spark=spark)
+        connector.stream(Until(idle_seconds=1.5, max_seconds=1500), spark=spark)
         with source.plain() as connection:
             names = ("id", "marker", "note", "huge", "more", "days", "bytes")
             found = connection.execute(f"select {', '.join(f'{name}::text' for name in names)} from toast").fetchall()

@@ -37,7 +37,7 @@ from tests.support.lake import difference, lake_path, lake_settings, rows, write
 from tests.support.program import Program
 from tests.support.waits import patient, wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 SEED = sampling.seed(2611, "WAL2LAKE_CONTINUITY_SEED")
 SETTINGS = settings(

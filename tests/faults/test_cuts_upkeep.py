@@ -11,7 +11,7 @@ from tests.faults.test_cuts import ACCOUNTS, COLUMNS, COUNTER, SCHEMA, Writer, c
 from tests.support.lake import difference
 from tests.support.waits import patient, wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 # Of one burst; every table but the quiet one changes in it.
 TRANSACTIONS = 10

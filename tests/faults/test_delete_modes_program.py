@@ -42,7 +42,7 @@ from tests.support.program import Program
 from tests.support.random_ddl import CONSTANTS, TYPES, RandomDdl, columns_of, difference
 from tests.support.waits import patient
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 HARD, SOFT, HISTORY = TABLES = ("t_hard", "t_soft", "t_history")
 LIVE = {HARD: "true", SOFT: "not __deleted", HISTORY: "__current"}

@@ -43,12 +43,12 @@ def test_a_run_is_killed_in_the_middle_of_a_transaction(pg: Cluster, program: Pr
     with contextlib.closing(pg.connect(database)) as large:
         large.execute("begin")
         large.execute("insert into large select g, repeat(md5(g::text), 4) from generate_series(1, 20000) g")
-        with program.started("run", file, "--max-seconds", "480") as run:
+        with program.started("run", file, "--max-seconds", "1500") as run:
             beside(1)
             wait_until(lambda: streamed() > 1_000_000, 60, "the large transaction to be sent")
             run.end(signal.SIGKILL)
         large.execute("savepoint s; insert into large select g, 'lost' from generate_series(30000, 50000) g")
-        with program.started("run", file, "--max-seconds", "480") as run:
+        with program.started("run", file, "--max-seconds", "1500") as run:
             beside(2)
             large.execute("rollback to s; alter table large add column more int default 7")
             large.execute("insert into large select g, 'new', g from generate_series(60000, 70000) g")
@@ -65,7 +65,10 @@ def test_a_run_is_killed_in_the_middle_of_a_transaction(pg: Cluster, program: Pr
     # What exceeds the limit is said, and read after its commit.
     limited = {**settings, "wal2lake.streaming.transactions.max.bytes": "300000"}
     file = write_properties(tmp_path / "in_progress.properties", pg.properties(database, **limited))
-    with contextlib.closing(pg.connect(database)) as large, program.started("run", file, "--max-seconds", "480") as run:
+    with (
+        contextlib.closing(pg.connect(database)) as large,
+        program.started("run", file, "--max-seconds", "1500") as run,
+    ):
         run.wait_for("streaming", 90)
         large.execute("begin; update large set v = repeat(v, 2); delete from large where id between 500 and 600")
         run.wait_for("Until this run ends, each transaction is read after its commit.", 90)

@@ -121,7 +121,6 @@ def test_every_failpoint_is_in_the_matrix() -> None:
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("engine", BY_ENGINE)
 def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_path, engine):
     database = pg.database(f"kill_{engine}")

@@ -30,7 +30,7 @@ CHUNKED = [
 BLOCKING = [failpoints.AFTER_SIGNAL, failpoints.BEFORE_SNAPSHOT_COMMIT, failpoints.AFTER_BLOCKING]
 STEPS = {step.partition(":")[0] for step in (*CHUNKED, *BLOCKING)}
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("incremental", CHUNKED), ("blocking", BLOCKING)])

@@ -21,7 +21,7 @@ from tests.support.lake import (
     write_properties,
 )
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 MODES = ("hard", "soft", "history")
 KEYED, KEYLESS = [TableId("public", f"t_{mode}") for mode in MODES], TableId("public", "keyless")

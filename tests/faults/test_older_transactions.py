@@ -15,7 +15,7 @@ from tests.support.lake import difference, doubled_events, lake_settings, write_
 from tests.support.processes import state
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 ITEMS, KEYLESS = TableId("public", "items"), TableId("public", "keyless")
 SCHEMA = """
@@ -86,7 +86,7 @@ def test_a_worker_that_outlives_its_run_changes_nothing(pg, program, tmp_path, p
     pg.execute(database, CHANGES)
     asleep: list[int] = []
     try:
-        limits = ("--max-seconds", "480")
+        limits = ("--max-seconds", "1500")
         with program.started("run", file, *limits, own_java=True, WAL2LAKE_FAILPOINT=f"{place}:stop") as run:
             top = program.forks.pid
             asleep = wait_until(lambda: stopped_below(top), 240, "a worker at its place", 0.2)

@@ -211,7 +211,6 @@ def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["arrow", "spark"])
 def test_killed_twice_it_goes_on_and_the_lake_equals_the_source(site, program, engine):
     seed = sampling.seed(2611)
@@ -263,7 +262,6 @@ def _not_read_again(
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_rows_that_are_gone_leave_though_nothing_else_happens(site, program):
     _killed(program, site, 5)
     site.execute("delete from big where id between 10 and 20")
@@ -276,7 +274,6 @@ def test_rows_that_are_gone_leave_though_nothing_else_happens(site, program):
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "change",
     [

@@ -23,7 +23,7 @@ from tests.support.lake import difference, doubled_events, lake_settings, rows, 
 from tests.support.proxy import Proxy
 from tests.support.waits import patient, wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 ACCOUNTS, EVENTS = TableId("public", "accounts"), TableId("public", "events")
 SCHEMA = """

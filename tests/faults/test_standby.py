@@ -59,7 +59,7 @@ def test_a_standby_is_captured_and_promoted_while_streaming(program: Program, tm
             assert again.returncode == 0, again.stdout + again.stderr
             early.commit()
         caught_up(primary, standby)
-        with program.started("run", file, "--max-seconds", "480") as run:
+        with program.started("run", file, "--max-seconds", "1500") as run:
             wait_until(lambda: difference(file, [ORDERS]) == [], 90, "what was open while the table was read")
             primary.execute(database, "update orders set v = 'second' where id < 50; delete from orders where id = 70")
             primary.execute(database, "insert into orders select g, 'second' from generate_series(200, 300) g")

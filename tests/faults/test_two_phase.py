@@ -69,7 +69,7 @@ def test_prepared_transactions_outlive_kills_of_the_run_and_of_the_server(
         # The tables of a round are not merged at the same moment.
         wait_until(lambda: not difference(file, [NOTES, OTHER]), 60, "the other changes before that row")
 
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         merged(301)
         for name, statements in PREPARED.items():
             prepare(name, statements)
@@ -80,7 +80,7 @@ def test_prepared_transactions_outlive_kills_of_the_run_and_of_the_server(
         run.end(signal.SIGKILL)
     preparing.execute(database, "insert into notes values (304, 'while no run is active')")
     preparing.restart(crash=True)
-    with program.started("run", file, "--max-seconds", "480") as run:
+    with program.started("run", file, "--max-seconds", "1500") as run:
         merged(305)
         # The chunks of an incremental snapshot beside what is prepared.
         data = json.dumps({"data-collections": ["public.notes"], "type": "incremental"})

@@ -16,7 +16,7 @@ from tests.support.program import Program
 from tests.support.spark_cluster import SparkCluster
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 NAMES = [TableId("public", f"t{number}") for number in range(4)]
 
@@ -60,7 +60,7 @@ def test_a_run_survives_the_loss_of_a_task_and_of_a_worker(pg: Cluster, program:
             wait_until(lambda: all(rows(path, row) for path in paths), 120, f"a row of {what}", 0.3)
             wait_until(lambda: difference(file, NAMES) == [], 120, what, 1)
 
-        with program.started("run", file, "--max-seconds", "480", cold=True) as run:
+        with program.started("run", file, "--max-seconds", "1500", cold=True) as run:
             run.wait_for("streaming", 180)
             change(1)
             shown(1, "the first changes")

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.fuzz import corpus
+from tests.support.waits import patient
 
 KEPT = dict(corpus.kept())
 
@@ -20,7 +21,7 @@ def test_a_kept_input_is_read_or_refused(name):
 def test_mutated_input_is_read_or_refused(tmp_path):
     seed = random.randrange(10**9)
     command = [sys.executable, "-m", "tests.fuzz", "--inputs", "4000", "--seed", str(seed), "--corpus", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=patient(300), check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     counts = {name: int(count) for name, count in re.findall(r"(\w+ (?:read|refused)) (\d+)", ran.stdout)}
     assert min(counts[f"{kind} {how}"] for kind in ("stream", "copy") for how in ("read", "refused")) > 100

@@ -46,7 +46,7 @@ def test_the_stream(debian15: Cluster, database: str, broker: Topics, program: P
         "run",
         kafka_file(debian15, "stream_txmeta", tmp_path, broker),
         "--max-seconds",
-        "480",
+        "1500",
     )
     expected = by_topic(recorded("stream_txmeta"))
     found = differences(parse_lines(expected), parse_lines(broker.lines(*topics_of("stream_txmeta"))))
@@ -59,7 +59,7 @@ def test_beside_a_lake(debian15: Cluster, database: str, broker: Topics, program
     """The events are the same where the lake's reader has the slot."""
     file = kafka_file(debian15, "stream", tmp_path, broker)
     file.write_text(file.read_text() + f"wal2lake.sinks=lake,kafka\nwal2lake.lake.path={tmp_path}/lake\n")
-    streamed(debian15, database, program, "run", file, "--max-seconds", "480", own_java=False)
+    streamed(debian15, database, program, "run", file, "--max-seconds", "1500", own_java=False)
     found = differences(parse_lines(by_topic(recorded("stream"))), parse_lines(broker.lines(*topics_of("stream"))))
     assert not found, "\n".join(found[:20])
 
@@ -67,7 +67,13 @@ def test_beside_a_lake(debian15: Cluster, database: str, broker: Topics, program
 @pytest.mark.parametrize("database", ["schemaless"], indirect=True)
 def test_without_schemas(debian15: Cluster, database: str, broker: Topics, program: Program, tmp_path: Path) -> None:
     streamed(
-        debian15, database, program, "run", kafka_file(debian15, "schemaless", tmp_path, broker), "--max-seconds", "480"
+        debian15,
+        database,
+        program,
+        "run",
+        kafka_file(debian15, "schemaless", tmp_path, broker),
+        "--max-seconds",
+        "1500",
     )
     found = unlike(by_topic(recorded("schemaless")), broker.lines(*topics_of("schemaless")))
     assert not found, "\n".join(found[:5])
@@ -78,7 +84,7 @@ def test_avro(debian15: Cluster, database: str, broker: Topics, program: Program
     with TestRegistry() as registry:
         file = kafka_file(debian15, "avro", tmp_path, broker)
         file.write_text(file.read_text().replace("http://127.0.0.1:8081", registry.url))
-        streamed(debian15, database, program, "run", file, "--max-seconds", "480")
+        streamed(debian15, database, program, "run", file, "--max-seconds", "1500")
         schemas = [{"subject": "s", "id": n, "schema": json.loads(one)} for n, one in enumerate(registry.schemas, 1)]
     lines = [*broker.lines(*topics_of("avro"), suffix="_avro"), *map(json.dumps, schemas)]
     found = unlike(records_of(decoded(recorded("avro"))), records_of(decoded(lines)))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waits import patient
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -24,5 +26,5 @@ def test_every_test_is_found(request):
         "no:cacheprovider",
         "tests",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patient(300), check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

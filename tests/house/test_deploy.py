@@ -17,6 +17,7 @@ import yaml
 from cdc_core.cli.program import cli
 from cdc_core.config.connector import from_entries
 from cdc_core.config.properties_file import parse_properties
+from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -165,6 +166,10 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         (tmp_path / unit.name.replace("@", "@shop")).write_text(text)
     units = sorted(str(path) for path in tmp_path.glob("*@shop.*"))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "verify", "--man=no", *units],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
     )
     assert done.returncode == 0 and "shop" not in done.stderr, done.stderr

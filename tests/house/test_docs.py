@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waits import patient
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -60,7 +62,7 @@ def test_the_navigation_has_every_page_once() -> None:
 
 def test_the_page_of_commands_is_what_the_commands_say() -> None:
     tool = [sys.executable, "-m", "tools.gen_command_line_doc", "--check"]
-    done = subprocess.run(tool, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(tool, cwd=ROOT, capture_output=True, text=True, timeout=patient(120), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -72,7 +74,7 @@ def test_the_site_is_built_without_a_warning_and_can_be_searched(tmp_path: Path)
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=patient(300),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from cdc_core.config.catalogue import PACKAGES, declared_by_package, find, is_declared
 from cdc_core.option import Status, properties_of
+from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "data" / "debezium_3_6_3_properties.txt"
@@ -55,6 +56,6 @@ def test_what_is_not_obeyed_says_why():
 def test_the_page_is_what_the_declarations_say():
     tool = ROOT / "tools" / "gen_configuration_doc.py"
     run = subprocess.run(
-        [sys.executable, str(tool), "--check"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(tool), "--check"], capture_output=True, text=True, timeout=patient(60), check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr

@@ -18,6 +18,8 @@ PLAIN_BOUND = re.compile(
     r"\.(?:join|wait|result)\((?:timeout=)?[1-9][\d.]*\)"
     r"|assert (?:[\d.]+ <=? )?time\.monotonic\(\) - \w+ < \d"
     r"|(?:deadline|end) = time\.monotonic\(\) \+ \d"
+    r"|(?<!\w)timeout=(?:[2-9]\d|\d{3,})"
+    r"|mark\.timeout"
 )
 
 
@@ -60,5 +62,5 @@ def test_what_cannot_come_true_ends_a_wait_at_once(error: Exception) -> None:
 
 
 def test_bounds_grow_with_the_patience_of_the_tests():
-    """Each is given by ``wait_until``, ``Running.end`` or ``patient(seconds)``."""
+    """Each is given by ``wait_until``, ``Running.end`` or ``patient(seconds)``; that of a whole test is one for all."""
     assert not broken(PLAIN_BOUND.findall, "tests")

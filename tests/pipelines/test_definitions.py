@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdc_core.schema.table import TableId
+from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[2]
 CONNECTOR = """\
@@ -69,7 +70,7 @@ def load(folder: Path) -> dict:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -35,7 +35,6 @@ def is_fresh(live, table):
     return info is not None and info["freshnessStatus"] == "HEALTHY"
 
 
-@pytest.mark.timeout(1500)
 def test_one_consumer_at_a_time_whatever_happens_to_its_runs(live):
     live.wait("partitions", lambda: live.instance.get_dynamic_partitions("shop_tables"))
     # A table without a change is fresh while nothing waits: a sensor says so, and Dagster's daemon judges by it.

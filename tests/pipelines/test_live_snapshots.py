@@ -86,7 +86,6 @@ def socket_of(process):
     raise AssertionError("there is no code server")
 
 
-@pytest.mark.timeout(1500)
 def test_backfills_with_a_failed_partition_signals_and_the_schedule(live, hook):
     live.wait("partitions", lambda: len(live.instance.get_dynamic_partitions("shop_tables")) == 2)
     refused = live.folder / f"refuse_{PEOPLE}"

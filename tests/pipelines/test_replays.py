@@ -15,6 +15,7 @@ from pipelines.jobs.slot_runs import consumes_slot
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table_status
 from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS
+from tests.support.waits import patient
 
 PAUSED = Paused("a reason", "a remedy", datetime.now(UTC), 3)
 WAITING = (table_status(ORDERS, quarantined=2), table_status(PEOPLE), table_status(WEIRD, paused=PAUSED))
@@ -121,7 +122,9 @@ def stream(file, instance):
     """A run of the stream as the sensor starts it, with the definitions of now."""
     (here,), _ = load_sites([file])
     job = definitions_of([here]).resolve_job_def("shop_stream_job")
-    bounds = {"ops": {"shop_stream": {"config": {"idle_seconds": 2.0, "max_seconds": 120.0, "data_docs": False}}}}
+    bounds = {
+        "ops": {"shop_stream": {"config": {"idle_seconds": 2.0, "max_seconds": patient(200), "data_docs": False}}}
+    }
     return here, job.execute_in_process(run_config=bounds, instance=instance, raise_on_error=False)
 
 

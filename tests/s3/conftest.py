@@ -99,7 +99,7 @@ def server() -> Iterator[str]:
 def bucket(server: str) -> Bucket:
     """A bucket of its own for each test."""
     name = f"lake-{uuid.uuid4().hex[:12]}"
-    made = urllib.request.urlopen(urllib.request.Request(f"{server}/{name}", method="PUT"), timeout=20)
+    made = urllib.request.urlopen(urllib.request.Request(f"{server}/{name}", method="PUT"), timeout=patient(20))
     assert made.status == 200
     return Bucket(server, name)
 

@@ -27,7 +27,7 @@ from tests.support.lake import write_properties
 from tests.support.proxy import Proxy
 from tests.support.waits import patient, wait_until
 
-pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.s3, pytest.mark.slow]
 
 SCHEMA = """
 create table notes (id int primary key, title text, body text);

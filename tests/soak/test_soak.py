@@ -17,7 +17,7 @@ from tests.support.sampling import seed
 
 __all__ = ["program"]
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 _FAULTS = {"kill", "stop", "fast restart", "immediate restart", "cut", "stall", "terminate", "none"}
 

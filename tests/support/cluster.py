@@ -91,7 +91,9 @@ def server_version(flavour: str) -> str:
     folder = binaries(flavour)
     if folder is None:
         return "not installed"
-    done = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [folder / "postgres", "--version"], capture_output=True, text=True, timeout=patient(20), check=False
+    )
     return done.stdout.strip().removeprefix("postgres ") or "does not run"
 
 
@@ -412,7 +414,10 @@ def _as_account(account: pwd.struct_passwd | None, *, ends_with_parent: bool = F
 def _reachable(programs: Path, account: pwd.struct_passwd, owned: list[Path]) -> Path:
     """The programs where ``account`` can run them: a copy when they lie in a folder closed to it."""
     tried = subprocess.run(
-        [*_as_account(account), str(programs / "postgres"), "--version"], capture_output=True, timeout=20, check=False
+        [*_as_account(account), str(programs / "postgres"), "--version"],
+        capture_output=True,
+        timeout=patient(20),
+        check=False,
     )
     if tried.returncode == 0:
         return programs
@@ -424,7 +429,7 @@ def _reachable(programs: Path, account: pwd.struct_passwd, owned: list[Path]) ->
     libraries = programs.parents[2] / f"{programs.parents[1].name}.libs"
     if libraries.exists():
         shutil.copytree(libraries, copy / libraries.name)
-    subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True, timeout=60)
+    subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True, timeout=patient(60))
     return copy / "package" / programs.parent.name / "bin"
 
 

@@ -37,7 +37,7 @@ from typing import IO, Any, NoReturn
 
 from tests.support.waits import patient
 
-_START_SECONDS = 120
+_START_SECONDS = patient(120)
 _HUGE, _MADV_COLLAPSE = 2 << 20, 25
 # What a run that merges has loaded when it ends.
 _MODULES = (

@@ -16,6 +16,8 @@ import subprocess
 import threading
 from types import TracebackType
 
+from tests.support.waits import patient
+
 _CLONE_NEWNET = 0x40000000
 
 
@@ -77,4 +79,4 @@ class Line:
 
 
 def _ip(*order: str) -> None:
-    subprocess.run(["ip", *order], check=True, capture_output=True, timeout=20)
+    subprocess.run(["ip", *order], check=True, capture_output=True, timeout=patient(20))

@@ -72,7 +72,7 @@ class Program:
         """``run`` until everything is merged; ends with SIGKILL at ``failpoint``."""
         armed = {"WAL2LAKE_FAILPOINT": failpoint} if failpoint else {}
         # However short the silence is, the run goes on until it has passed the end of the server's WAL.
-        return self.run("run", properties, "--until-idle", "0.2", "--max-seconds", "480", **armed, **more)
+        return self.run("run", properties, "--until-idle", "0.2", "--max-seconds", "1500", **armed, **more)
 
     def killed_at(self, failpoint: str, properties: Path, **more: Any) -> None:
         """``stream``, which must reach the failpoint."""

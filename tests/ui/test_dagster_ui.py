@@ -8,7 +8,7 @@ import pytest
 from tests.ui.pages import Pages
 from tests.ui.shop import LOCATION, MENDED_RULE, REFUSED, TABLES, VIEWS
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.ui, pytest.mark.slow]
 
 # A first report comes seconds after a table's first merge, then one a minute.
 POINTS = 2

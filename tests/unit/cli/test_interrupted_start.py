@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.waits import wait_until
+from tests.support.waits import patient, wait_until
 
 # Where the tests run in the background of a shell, SIGINT is ignored, and so it would be by what they start.
 PROGRAM = """
@@ -24,7 +24,7 @@ def test_ctrl_c_during_the_imports_ends_the_program_with_one_word():
     try:
         wait_until(lambda: "numpy" in maps.read_text() or started.poll() is not None, 60, "an import of a library")
         started.send_signal(signal.SIGINT)
-        said, error = started.communicate(timeout=60)
+        said, error = started.communicate(timeout=patient(60))
     finally:
         started.kill()
     assert (started.returncode, said, error) == (1, "", "Stopped.\n")

@@ -170,7 +170,6 @@ CHANGES = pa.schema(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_changelog_of_many_appends_stays_small(tmp_path: Path) -> None:
     """An append a second is 86,400 a day; a thousand tell the same, for what bounds them shows within half of it:
     files are bounded by their classes, log entries by the history of 5 minutes.

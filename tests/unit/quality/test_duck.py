@@ -18,6 +18,7 @@ from cdc_core.quality import duck
 from cdc_core.quality.duck import judge, quarantine_rows
 from cdc_core.quality.report import Summary
 from cdc_core.quality.rules import Origin, Reads, Rule, Severity
+from tests.support.waits import patient
 from tests.unit.quality.people import BAD, GOOD, IMAGE, RULES, SCHEMA, frame, image, row, rules, schema_of
 
 NAME = "public.people"
@@ -273,7 +274,7 @@ def test_threads_share_the_connection():
 
     with ThreadPoolExecutor(4) as pool:
         expected = [(number % 2, ["enum_member:mood"]) for number in range(40)]
-        assert list(pool.map(judged, range(40), timeout=60)) == expected
+        assert list(pool.map(judged, range(40), timeout=patient(60))) == expected
 
 
 def test_what_is_found_can_travel():
@@ -298,7 +299,7 @@ assert judge("public.people", rows, RULES).summary.quarantined == 3
 def test_a_forked_process_opens_its_own_and_a_process_ends_in_silence():
     place = os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], cwd=place, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", CHILD], cwd=place, capture_output=True, text=True, timeout=patient(120), check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -178,7 +178,9 @@ def test_the_library_is_not_imported_before_something_is_submitted():
         "import cdc_core.engine.checks.table_checks, cdc_core.quality.options;"
         "SummaryValidator(); heavy = {'great_expectations', 'duckdb', 'pandas'}; print(sorted(heavy & {*sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patient(120), check=False
+    )
     assert done.stdout.strip() == "[]", done.stderr[-2000:]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cdc_core.selection.java_pattern import to_python
 from cdc_core.selection.patterns import compile_pattern
+from tests.support.waits import patient
 
 # Reads lines of a pattern and strings in base64; prints E, or for each string whether the pattern matches all of it.
 JUDGE = """
@@ -276,7 +277,7 @@ def judged(patterns: list[str], names: list[str], folder) -> dict[str, str]:
         input="\n".join(told) + "\n",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
         check=True,
     )
     return dict(zip(patterns, done.stdout.split("\n"), strict=False))
@@ -353,7 +354,6 @@ def test_possessive_quantifiers_become_atomic_groups(pattern: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
-@pytest.mark.timeout(180)
 def test_every_translated_pattern_matches_what_java_matches(tmp_path):
     random_ = random.Random(17)
     some = list(dict.fromkeys(made_up(random_) for _ in range(3000)))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.memory_folder import MEMORY, data_folder
+from tests.support.waits import patient
 
 in_memory = pytest.mark.skipif(
     not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < 1 << 20,
@@ -36,7 +37,7 @@ def test_a_disk_is_not_memory(tmp_path: Path):
 def test_what_a_killed_process_left_is_removed_and_nothing_else():
     make = "from tests.support.memory_folder import data_folder; print(data_folder(free=1, available=1))"
     root, command = Path(__file__).parents[3], [sys.executable, "-c", make]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=patient(60), check=True)
     left, mine = Path(done.stdout.strip()), data_folder(free=1, available=1)
     try:
         assert left.parent == MEMORY
