@@ -29,6 +29,7 @@ import tempfile
 import threading
 import time
 import typing
+import weakref
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
@@ -111,12 +112,17 @@ class ForkServer:
 
 
 class Forked:
-    """A run, with the part of ``subprocess.Popen`` that tests use."""
+    """A run, with the part of ``subprocess.Popen`` that tests use. Several threads may wait for its end, and signal it.
+
+    ``line`` is where the server tells how it ended, and ends itself: whoever waits there sees one of them.
+    """
 
     def __init__(self, arguments: list[str], line: socket.socket, pid: int) -> None:
         self.args, self.pid = arguments, pid
         self.returncode: int | None = None
-        self._line = line
+        self._line, self._reading = line, threading.Lock()
+        # Not where one thread has read it: another that waits would not be woken, or read from a closed one.
+        weakref.finalize(self, line.close)
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
@@ -142,9 +148,10 @@ class Forked:
         if self.returncode is None:
             with selectors.DefaultSelector() as waiting:
                 waiting.register(self._line, selectors.EVENT_READ)
-                if waiting.select(seconds):
+                is_told = waiting.select(seconds)
+            with self._reading:
+                if is_told and self.returncode is None:
                     self.returncode = int.from_bytes(_exactly(self._line, 4), signed=True)
-                    self._line.close()
         return self.returncode
 
 
