@@ -9,10 +9,7 @@ from pathlib import Path
 from cdc_core.assemble.context import RunContext
 from cdc_core.engine.checks.describe_now import DescribeNow
 from cdc_core.engine.checks.table_checks import TableChecks
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.round.references import References
 from cdc_core.errors import CdcError
-from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.quality.great_expectations import suite_problem
@@ -20,7 +17,6 @@ from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rule_files import RuleFile, RuleFiles, read_rule_files
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.selection.patterns import compile_pattern
 
 
 def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChecks:
@@ -33,15 +29,6 @@ def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChe
     return checks
 
 
-def reference_checks(context: RunContext, catalog: Catalog, registry: TableRegistry) -> References | None:
-    """The foreign keys that are checked after each round; None if none are to be checked."""
-    quality = context.config.quality
-    if not quality.quality_enabled or not quality.quality_references:
-        return None
-    severity = quality.quality_references_severity
-    return References(quality.quality_references, catalog.foreign_keys, registry, context.plan, severity)
-
-
 def rules_findings(context: RunContext) -> list[Finding]:
     """Whether the user's rules are valid for the captured tables, which are read from the server; none without rules.
 
@@ -49,7 +36,7 @@ def rules_findings(context: RunContext) -> list[Finding]:
     """
     quality = context.config.quality
     folder = quality.quality_rules_path
-    if not quality.quality_enabled or not (folder or quality.quality_rules or quality.quality_references):
+    if not quality.quality_enabled or not (folder or quality.quality_rules):
         return []
     try:
         with context.source() as source:
@@ -83,11 +70,6 @@ def _unused_rules(quality: QualityOptions, files: Sequence[RuleFile], tables: Se
         (f"{file.path} is for no captured table.", Path(file.path).stem)
         for file in files
         if not any(file.is_for(table) for table in tables)
-    ]
-    said += [
-        (f"The expression {pattern} of wal2lake.quality.references matches no captured table.", pattern)
-        for pattern in quality.quality_references
-        if not any(compile_pattern(pattern).fullmatch(name) for name in names)
     ]
     return [doubtful("rules", found, _nearest(wanted, names)) for found, wanted in said]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.quality import reference_checks, table_checks
+from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.lake import lake_with_signals
 from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine.reading.batch_builder import SignalTable
@@ -76,7 +76,6 @@ def open_lake(
     """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
     config, plan, paths = context.config, context.plan, context.paths
     checks = table_checks(context, registry)
-    # The thread that opens the sink asks for both, so they need one connection.
     catalog = source.catalog
     catalog.types.load_enums()
     watch = _source_watch(context, source, catalog, spark)
@@ -90,7 +89,6 @@ def open_lake(
         watch,
         records_rounds=records_rounds,
         docs_path=config.quality.quality_docs_path,
-        references=reference_checks(context, catalog, registry),
     )
 
 

@@ -80,6 +80,10 @@ _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     INTERNAL: (("internal.*", r"internal\..+"),),
 }
 _REFUSED: dict[str, tuple[str, ...]] = {
+    "the source enforces its foreign keys; a test of dbt or Dagster compares two lake tables with one statement": (
+        "wal2lake.quality.references",
+        "wal2lake.quality.references.severity",
+    ),
     "it names a Java class that makes connections; give the password by ${file:PATH} instead": (
         "database.connection.factory.class",
         "database.connection.class.factory",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cdc_core.option import at_least, number_in, option, parse_patterns
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.option import at_least, number_in, option
 
 _RULE = re.compile(r"\s*([^\s:.]+\.[^\s:]+)\s*:\s*(\S.*)", re.DOTALL)
 
@@ -25,26 +24,6 @@ def parse_rule(text: str) -> UserRule:
     if match is None:
         raise ValueError("schema.table: a SQL predicate over after.*")
     return UserRule(match[1], match[2].strip())
-
-
-def _table_patterns(text: str) -> tuple[str, ...]:
-    patterns = parse_patterns(text)
-    try:
-        for pattern in patterns:
-            compile_pattern(pattern)
-    except ValueError as error:
-        raise ValueError(f"regular expressions that match schema.table ({error})") from None
-    return patterns
-
-
-def _severity(text: str) -> str:
-    if text.strip().lower() != "warn":
-        raise ValueError("warn (error is not supported: foreign keys are checked after the round is merged)")
-    return "warn"
-
-
-_table_patterns.kind = "list of regular expressions"  # type: ignore[attr-defined]
-_severity.allowed = ("warn",)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +72,6 @@ class QualityOptions:
         "",
         "URL of a web server that serves the data docs; Dagster's checks link to it. Empty: the address of "
         "wal2lake.metrics.port, if that is set.",
-    )
-    quality_references: tuple[str, ...] = option(
-        "wal2lake.quality.references",
-        (),
-        "Tables (schema.table) whose foreign keys to captured tables are checked after each round.",
-        parse=_table_patterns,
-    )
-    quality_references_severity: str = option(
-        "wal2lake.quality.references.severity",
-        "warn",
-        "What a row without its parent row means: it is counted as a warning (warn).",
-        parse=_severity,
     )
     quality_rules: tuple[tuple[str, UserRule], ...] = option(
         "wal2lake.quality.rule.NAME",

@@ -21,7 +21,6 @@ from cdc_core.engine.round.jobs import run_upkeep
 from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.record import Cuts
-from cdc_core.engine.round.references import References
 from cdc_core.engine.round.round import Rounds
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.upkeep import Upkeep
@@ -61,13 +60,11 @@ class LakeSink:
         *,
         records_rounds: bool = True,
         docs_path: str = "",
-        references: References | None = None,
     ) -> None:
         paths, options = lake.paths, lake.options
         self._paths = paths
         self._registry = registry
         self._watch = watch
-        self._references = references
         self._merge_states = MergeStates(lake, watch)
         self._expiry = Expiry(paths, lake.scope, self._merge_states, options.changelog_retention_days)
         log = RoundLog(paths.rounds, options.lake_history_minutes, epoch_of(lake.scope))
@@ -76,14 +73,10 @@ class LakeSink:
             if records_rounds
             else None
         )
-        if references is not None and records_rounds:
-            references.recall(log.newest_of_epoch())
         self._validations = Validations(docs_path)
         orders = Orders(self._merge_states, watch.schema_versions, registry, ConstraintsSeen(watch.wal_lsn))
         self._upkeep = Upkeep(lambda order: run_upkeep(work, order))
-        self._rounds = Rounds(
-            work, self._merge_states, orders, watch, self._validations, self._cuts, references, self._upkeep
-        )
+        self._rounds = Rounds(work, self._merge_states, orders, watch, self._validations, self._cuts, self._upkeep)
         self.backfill = BackfillTarget(work, self._merge_states, orders, watch)
         self._reread_tries: dict[TableId, int] = {}
 
@@ -119,9 +112,7 @@ class LakeSink:
 
         A table whose merge failed is included again after some seconds; one that is paused or being re-read is not.
         """
-        if any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states):
-            return True
-        return self._references is not None and self._references.is_due(self._merge_states, to_lsn)
+        return any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states)
 
     @property
     def is_busy(self) -> bool:

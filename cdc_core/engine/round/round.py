@@ -41,7 +41,6 @@ from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.outcomes import cpu_parts, has_rest, merge_report
 from cdc_core.engine.round.record import Cuts
-from cdc_core.engine.round.references import References
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.round.validations import Validations
@@ -70,7 +69,6 @@ class Rounds:
         watch: SourceWatch,
         validations: Validations,
         cuts: Cuts | None,
-        references: References | None,
         upkeep: Upkeep,
     ) -> None:
         self._work = work
@@ -80,7 +78,6 @@ class Rounds:
         self._watch = watch
         self._validations = validations
         self._cuts = cuts
-        self._references = references
         self._reread_limit = RereadLimit()
         self.has_rest = False
 
@@ -101,8 +98,6 @@ class Rounds:
         self._note_large(outcomes)
         outcomes = merge_by_spark(self._work, orders, outcomes)
         outcomes = enable_features(self._work, orders, outcomes)
-        if self._references is not None:
-            outcomes = self._references.judge(self._work.spark, self._work.task, self._states, to_lsn, orders, outcomes)
         self._upkeep.request(order for outcome in outcomes for order in outcome.upkeep)
         merges = self._note_merges(orders, outcomes)
         failed = self._failed(outcomes)

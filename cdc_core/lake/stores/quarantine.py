@@ -147,11 +147,6 @@ def waiting_rows(table: DeltaTable, place: LakePosition, past: bool = False) -> 
     return waiting.take(pa.array(np.lexsort((_ints(waiting, _POSITION[1]), _ints(waiting, _POSITION[0])))))
 
 
-def count_waiting(path: str, place: LakePosition) -> int:
-    """Return the number of waiting changes."""
-    return waiting_reasons(path, place)[0]
-
-
 def waiting_reasons(path: str, place: LakePosition) -> tuple[int, dict[str, int]]:
     """Return the number of waiting changes, and how many of them have each reason: a rule, or WAITS_FOR_EARLIER."""
     table = DeltaTable.open(path)

@@ -18,14 +18,12 @@ from typing import Any
 from psycopg.pq import TransactionStatus
 
 from cdc_core.postgres.catalog.fingerprints import fingerprints
-from cdc_core.postgres.catalog.foreign_keys import foreign_keys
 from cdc_core.postgres.catalog.key_bounds import KeyBounds, key_bounds
 from cdc_core.postgres.catalog.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.catalog.types import TypeCatalog
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.fingerprint import Fingerprint, PublicationMark
-from cdc_core.schema.foreign_key import ForeignKey
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.schema.unseen import is_streamed
@@ -264,11 +262,6 @@ class Catalog:
             by_oid[oid]: TableSize(0 if is_root else pages, _rows(tuples, known_pages, is_root, pages), bool(has_ctid))
             for oid, tuples, known_pages, is_root, has_ctid, pages in rows
         }
-
-    def foreign_keys(self) -> list[ForeignKey]:
-        """Return every foreign key of the database. Raises SourceError or TransientError."""
-        with self._lock, translated("reading foreign keys"):
-            return foreign_keys(self._connection)
 
     def key_bounds(self, table: TableSchema, column: str) -> KeyBounds | None:
         """Return the bounds of an integer column that is the first of an index, None for an empty table or if refused.

@@ -158,7 +158,6 @@ def test_a_name_like_nothing_is_refused():
         ("topic.naming.strategy", "com.acme.Mine", "io.debezium.schema.SchemaTopicNamingStrategy"),
         ("wal2lake.sinks", "kafka,noop", "lake, kafka, lake,kafka or noop"),
         ("wal2lake.quality.failure.limit", "1.5", "a number from 0 to 1"),
-        ("wal2lake.quality.references.severity", "error", "warn (error is not supported"),
         ("wal2lake.freshness.seconds", "nan", "a number"),
         ("wal2lake.freshness.seconds", "-1", "a number from 0"),
         ("wal2lake.slice.split.rows", "0", "a whole number"),
@@ -195,7 +194,6 @@ def test_an_include_and_an_exclude_list_of_one_kind_are_refused(kind):
 
 def test_a_broken_regular_expression_names_its_property():
     assert "table.include.list: 'a(' is not a regular expression" in refusal({"table.include.list": "a("})
-    assert "wal2lake.quality.references" in refusal({"wal2lake.quality.references": "a("})
     assert "column.mask.with.N.chars: 'b['" in refusal({"column.mask.with.5.chars": "b["})
 
 
