@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.cluster import Cluster, ClusterError
+from tests.support.cluster import PLUGIN_LIBRARIES, Cluster, ClusterError
 
 pytestmark = pytest.mark.postgres
 
@@ -22,6 +22,16 @@ def test_a_server_is_ready_for_logical_replication_and_speaks_utf8_in_utc(each_p
     assert settings["TimeZone"] == "UTC"
     collation = each_pg.execute(database, "select datcollate from pg_database where datname = %s", [database])
     assert collation == [("C.UTF-8",)]
+
+
+@pytest.mark.parametrize("server", ["debian15", "embedded18", "released17"])
+def test_a_server_allows_the_plug_ins_where_it_has_a_setting_for_it(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    cluster: Cluster = request.getfixturevalue(server)
+    shown = cluster.execute("postgres", f"select current_setting('{PLUGIN_LIBRARIES}', true)")
+    assert shown == [(cluster.settings.get(PLUGIN_LIBRARIES),)]
+    assert shown == [(None,)] or {"pgoutput", "wal2json", "decoderbufs"} <= set(shown[0][0].split(", "))
 
 
 def test_the_password_is_asked_for_over_tcp(each_pg: Cluster) -> None:

@@ -28,6 +28,7 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,9 @@ _SETTINGS: dict[str, Any] = {
     "log_min_messages": "warning",
     "autovacuum_naptime": "1h",
 }
+# Which output plug-ins a server loads, from the minor versions of November 2026 on; earlier ones refuse the name.
+PLUGIN_LIBRARIES = "output_plugin_libraries"
+_LIBRARIES = "pgoutput, test_decoding, decoderbufs, wal2json"
 
 
 # What a session takes when it begins, or may only be done to a database in which there is no other one.
@@ -95,6 +99,15 @@ def server_version(flavour: str) -> str:
         [folder / "postgres", "--version"], capture_output=True, text=True, timeout=patient(20), check=False
     )
     return done.stdout.strip().removeprefix("postgres ") or "does not run"
+
+
+@cache
+def knows(programs: Path, setting: str) -> bool:
+    """Whether a server has a setting."""
+    done = subprocess.run(
+        [programs / "postgres", "--describe-config"], capture_output=True, text=True, timeout=patient(20), check=True
+    )
+    return any(line.split("\t", 1)[0] == setting for line in done.stdout.splitlines())
 
 
 @dataclass
@@ -139,7 +152,9 @@ class Cluster:
             os.chown(owned[0], account.pw_uid, account.pw_gid)
             programs = _reachable(programs, account, owned)
         owned[0].chmod(0o755)
-        cluster = cls(flavour, programs, folder, owned[0], free_port(), {**_SETTINGS, **(settings or {})}, _owned=owned)
+        allowed = {PLUGIN_LIBRARIES: _LIBRARIES} if knows(programs, PLUGIN_LIBRARIES) else {}
+        wanted = {**_SETTINGS, **allowed, **(settings or {})}
+        cluster = cls(flavour, programs, folder, owned[0], free_port(), wanted, _owned=owned)
         try:
             if not (folder / "PG_VERSION").exists():
                 cluster._initialise()
