@@ -20,8 +20,9 @@ wal2lake reads the connector file of Debezium's PostgreSQL connector, unchanged:
 - Lists of names hold regular expressions in Java's syntax, separated by commas (`\\,` is a comma inside one, also in
   `{1\\,3}`). Each must match the whole name, regardless of the case of ASCII letters. An expression matches what it
   matches in Java 17, classes with unions and intersections included; general categories (`\\p{Lu}`) are those of
-  Python's Unicode version. One without an exact translation is refused with the construct and its position: the flags
-  `d m u U x`, `\\b \\B \\G \\X \\N{…}`, scripts, blocks, binary and `java…` properties, lookbehind of variable length.
+  the Unicode version of the library `regex`. One without an exact equal is refused with the construct and its
+  position: the flags `d m u U x`, `\\b \\B \\G \\X \\N{…}`, scripts, blocks, binary and `java…` properties, lookbehind
+  without a largest length.
   `wal2lake check` lists expressions that exclude, mask or include nothing.
 - `wal2lake check --explain CONFIG` prints each property with its effective value.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 
 from cdc_core.schema.naming import Names
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.schema.table import TableId
 from cdc_core.selection.java_replacement import replacing
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.selection.patterns import Pattern, compile_pattern
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +20,7 @@ class TopicRouting:
         self._regex = compile_pattern(options.topic_regex, ignore_case=False)
         self._replace = replacing(self._regex, options.topic_replacement)
         self.field = options.topic_key_field_name if options.topic_key_enforce_uniqueness else None
-        self._key_regex: re.Pattern[str] | None = None
+        self._key_regex: Pattern | None = None
         if options.topic_key_field_regex:
             self._key_regex = compile_pattern(options.topic_key_field_regex, ignore_case=False)
             self._key_replace = replacing(self._key_regex, options.topic_key_field_replacement)

@@ -7,13 +7,12 @@ topic.creation.default.* no topic is created here: the broker does if it may.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from cdc_core.errors import ConfigError
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.selection.patterns import Pattern, compile_pattern
 
 _DEFAULT = "default"
 _NOT_OF_A_TOPIC = ("include", "exclude", "replication.factor", "partitions")
@@ -34,8 +33,8 @@ class NewTopic:
 class _Group:
     name: str
     settings: Mapping[str, str]
-    include: tuple[re.Pattern[str], ...] = ()
-    exclude: tuple[re.Pattern[str], ...] = ()
+    include: tuple[Pattern, ...] = ()
+    exclude: tuple[Pattern, ...] = ()
 
     def matches(self, topic: str) -> bool:
         return any(one.fullmatch(topic) for one in self.include) and not any(
@@ -102,7 +101,7 @@ class TopicRules:
         return {key[len(head) :]: text.strip() for key, text in self.settings if key.startswith(head)}
 
 
-def _patterns(group: str, key: str, text: str) -> tuple[re.Pattern[str], ...]:
+def _patterns(group: str, key: str, text: str) -> tuple[Pattern, ...]:
     found = []
     for part in text.split(","):
         if part.strip():

@@ -8,7 +8,6 @@ change values only: they are not applied to the event's key or to a default in a
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +19,7 @@ from cdc_core.schema.table import Column, TableSchema
 from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.selection.patterns import compile_all, matches_any
+from cdc_core.selection.patterns import Pattern, compile_all, matches_any
 from cdc_core.selection.source_type import is_bytes, is_character, is_textual, source_type
 
 Mapper = Callable[[pa.Array], pa.Array]
@@ -69,7 +68,7 @@ class ColumnPlan:
 @dataclass(frozen=True, slots=True)
 class _Rule:
     kind: str
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[Pattern, ...]
     number: int = 0
     algorithm: str = ""
     salt: str = ""
@@ -117,8 +116,8 @@ def _digest(mapper: Mapper) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    included: tuple[re.Pattern[str], ...]
-    excluded: tuple[re.Pattern[str], ...]
+    included: tuple[Pattern, ...]
+    excluded: tuple[Pattern, ...]
 
     @classmethod
     def of(cls, options: SelectionOptions) -> _Kept:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from cdc_core.selection.patterns import Pattern
 
-def replacing(pattern: re.Pattern[str], replacement: str) -> Callable[[str], str]:
+
+def replacing(pattern: Pattern, replacement: str) -> Callable[[str], str]:
     """Return a function that replaces a text's first match; a text without one remains.
 
     Raises ValueError if the replacement is not valid for the pattern.
@@ -23,7 +25,7 @@ def replacing(pattern: re.Pattern[str], replacement: str) -> Callable[[str], str
     return replace
 
 
-def _parts(text: str, pattern: re.Pattern[str]) -> list[str | tuple[int | str]]:
+def _parts(text: str, pattern: Pattern) -> list[str | tuple[int | str]]:
     """Parse a Java replacement: ``$1``, ``${name}``, and a backslash before any character that is meant literally."""
     parts: list[str | tuple[int | str]] = []
     at = 0
@@ -43,7 +45,7 @@ def _parts(text: str, pattern: re.Pattern[str]) -> list[str | tuple[int | str]]:
     return parts
 
 
-def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int | str, int]:
+def _group(text: str, at: int, pattern: Pattern) -> tuple[int | str, int]:
     named = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}").match(text, at)
     if named:
         if named[1] not in pattern.groupindex:

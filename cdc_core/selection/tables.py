@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.selection.patterns import compile_all, matches_any
+from cdc_core.selection.patterns import Pattern, compile_all, matches_any
 
 SYSTEM_SCHEMAS = ("pg_catalog", "information_schema")
 # Tables that an extension puts into the user's schema.
@@ -83,7 +82,7 @@ class TableSelection:
         )
 
 
-def _allowed(included: tuple[re.Pattern[str], ...], excluded: tuple[re.Pattern[str], ...], name: str) -> bool:
+def _allowed(included: tuple[Pattern, ...], excluded: tuple[Pattern, ...], name: str) -> bool:
     if included:
         return matches_any(included, name)
     return not matches_any(excluded, name)

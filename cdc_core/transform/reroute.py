@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from cdc_core.errors import ConfigError, RecordError
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.naming import adjust_schema_name
 from cdc_core.schema.options import NameAdjustmentMode
+from cdc_core.selection.patterns import Pattern
 from cdc_core.transform.fields import is_envelope, schema_of, with_fields
 from cdc_core.transform.settings import Settings
 
@@ -23,7 +23,7 @@ class _Identity:
     """How a topic becomes the field that tells tables apart in the key; ``regex`` None: the topic itself."""
 
     field: str
-    regex: re.Pattern[str] | None
+    regex: Pattern | None
     replace: Callable[[str], str] | None
 
     def of(self, topic: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from cdc_core.errors import ConfigError
 from cdc_core.selection.java_replacement import replacing
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.selection.patterns import Pattern, compile_pattern
 
 
 class Settings:
@@ -86,7 +86,7 @@ class Settings:
             raise ConfigError(f"{self.name(name)} is {found!r}: expected one of {', '.join(by_lower.values())}.")
         return by_lower[found.lower()]
 
-    def regex(self, name: str, default: str | None = None) -> re.Pattern[str]:
+    def regex(self, name: str, default: str | None = None) -> Pattern:
         """Return a Java regular expression, which distinguishes case."""
         found = self.text(name, default)
         try:
@@ -95,7 +95,7 @@ class Settings:
             reason = f"is not a regular expression that Java and wal2lake read alike ({error})"
             raise ConfigError(f"{self.name(name)}: {found!r} {reason}.") from None
 
-    def replacement(self, name: str, pattern: re.Pattern[str], default: str | None = None) -> Callable[[str], str]:
+    def replacement(self, name: str, pattern: Pattern, default: str | None = None) -> Callable[[str], str]:
         """Return a function that replaces a text's first match, as Java's ``Matcher.replaceFirst``."""
         found = self.text(name, default)
         try:
