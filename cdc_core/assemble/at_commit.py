@@ -41,9 +41,7 @@ def at_commit_if_too_large(stream: Streaming, context: RunContext, until: Until,
 
 
 def _reading_at_commit(context: RunContext) -> RunContext:
-    postgres = replace(
-        context.config.postgres, streaming_transactions=InProgress.OFF, streaming_transactions_two_phase=False
-    )
+    postgres = replace(context.config.postgres, streaming_transactions=InProgress.OFF)
     return replace(context, config=replace(context.config, postgres=postgres))
 
 

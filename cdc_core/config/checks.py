@@ -254,5 +254,3 @@ def _no_publication(packages: Mapping[str, Any], given: Mapping[str, str]) -> It
         yield f"No effect with plugin.name={postgres.plugin_name}, which has no publications: {', '.join(names)}."
     if postgres.streaming_transactions is InProgress.ON and not postgres.sends_in_progress:
         yield f"wal2lake.streaming.transactions has no effect with plugin.name={postgres.plugin_name}."
-    if postgres.streaming_transactions_two_phase and not postgres.sends_at_prepare:
-        yield f"wal2lake.streaming.transactions.two.phase has no effect with plugin.name={postgres.plugin_name}."

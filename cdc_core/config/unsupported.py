@@ -80,6 +80,8 @@ _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     INTERNAL: (("internal.*", r"internal\..+"),),
 }
 _REFUSED: dict[str, tuple[str, ...]] = {
+    "prepared transactions are read at COMMIT PREPARED; large ones are received earlier with "
+    "wal2lake.streaming.transactions=on": ("wal2lake.streaming.transactions.two.phase",),
     "the source enforces its foreign keys; a test of dbt or Dagster compares two lake tables with one statement": (
         "wal2lake.quality.references",
         "wal2lake.quality.references.severity",

@@ -231,17 +231,9 @@ class PostgresOptions:
     streaming_transactions_max_bytes: int = option(
         "wal2lake.streaming.transactions.max.bytes",
         16 * 1024**3,
-        "How much may be kept of transactions in progress and of prepared ones, in memory and in wal2lake.state.path. "
-        "Beyond it a run says so and reads each transaction after its commit until it ends, as with "
-        "wal2lake.streaming.transactions=off and wal2lake.streaming.transactions.two.phase=false.",
+        "How much may be kept of transactions in progress, in memory and in wal2lake.state.path. Beyond it a run says "
+        "so and reads each transaction after its commit until it ends, as with wal2lake.streaming.transactions=off.",
         parse=at_least(1),
-    )
-    streaming_transactions_two_phase: bool = option(
-        "wal2lake.streaming.transactions.two.phase",
-        False,
-        "Whether the server sends a prepared transaction at PREPARE TRANSACTION, and only its name at COMMIT PREPARED "
-        "(PostgreSQL 18 and later, pgoutput). It is kept as transactions in progress are, counted in the same limit, "
-        "and nothing of it is visible before COMMIT PREPARED.",
     )
     slot_failover: bool = option(
         "slot.failover",
@@ -299,11 +291,6 @@ class PostgresOptions:
     def sends_in_progress(self) -> bool:
         "Whether the server is asked for transactions in progress."
         return self.streaming_transactions is InProgress.ON and self.plugin_name is OutputPlugin.PGOUTPUT
-
-    @property
-    def sends_at_prepare(self) -> bool:
-        "Whether the server is asked for prepared transactions when they are prepared."
-        return self.streaming_transactions_two_phase and self.plugin_name is OutputPlugin.PGOUTPUT
 
     @property
     def confirms(self) -> bool:

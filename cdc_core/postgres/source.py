@@ -411,7 +411,7 @@ class Source:
             self.options.plugin_name.on_server,
             relations,
             folder,
-            before_commit=self.options.sends_in_progress or self.options.sends_at_prepare,
+            before_commit=self.options.sends_in_progress,
             max_bytes=self.options.streaming_transactions_max_bytes,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -42,6 +43,23 @@ def connection(options: PostgresOptions) -> Iterator[Connection]:
 def make(options: PostgresOptions) -> slot.CreatedSlot:
     with connect(options, replication=True) as replication:
         return slot.create(replication, options.slot_name)
+
+
+def test_a_slot_with_two_phase_is_refused_until_it_is_taken_from_it(
+    options: PostgresOptions, connection: Connection
+) -> None:
+    """The server sends what is prepared at PREPARE, and not again: a stream of such a slot would not be complete."""
+    name = options.slot_name
+    connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', false, true)", (name,))
+    with pytest.raises(SourceError, match="was made with two_phase") as refused:
+        slot.check_usable(slot.inspect(connection, name), options)
+    command = re.search(r"run (ALTER_REPLICATION_SLOT .*\)) in psql", refused.value.remedy)
+    assert command is not None
+    if connection.info.server_version >= 180000:
+        with connect(options, replication=True) as replication:
+            replication.execute(command[1])
+        slot.check_usable(slot.inspect(connection, name), options)
+    connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
 
 
 def test_a_new_slot_exports_the_snapshot_of_its_consistent_point(

@@ -9,10 +9,8 @@ from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets.offset import offset_json
 from cdc_core.offsets.reports import HandBack
-from cdc_core.postgres.connect import connect
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.source import Source
-from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableSchema
 
 _FINISH = "Run wal2lake run with --until-idle 1, which completes it, and ask again."
@@ -20,7 +18,7 @@ _IDLE_PROGRESS = ("", "{}")
 
 
 def offsets(context: RunContext, connector: str = "") -> HandBack:
-    """Return the offset at which Debezium goes on. Takes two_phase from the slot, which Debezium does not read.
+    """Return the offset at which Debezium goes on.
 
     Raises InUseError while a run is active, and SourceError if what was written does not end at one LSN.
     """
@@ -33,9 +31,6 @@ def offsets(context: RunContext, connector: str = "") -> HandBack:
                 "Let Debezium begin anew, with a snapshot.",
             )
         tables = context.lake_tables(source)
-        postgres = context.config.postgres
-        with connect(postgres, replication=True) as replication, translated("preparing the slot for Debezium"):
-            slots.clear_two_phase(replication, found.name)
         lsn, xid, ts_us, notes = _end(context, source, tables, found.confirmed_lsn)
         notes.append(
             f"Keep slot {found.name}, the publication and topic.prefix as they are: Debezium uses them. Do not run "

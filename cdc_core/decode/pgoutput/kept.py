@@ -17,8 +17,6 @@ from cdc_core.errors import ProtocolError
 
 _IN_BLOCK = np.zeros(256, dtype=bool)
 _IN_BLOCK[[ORIGIN, RELATION, TYPE, MESSAGE, INSERT, UPDATE, DELETE, TRUNCATE]] = True
-_IS_CHANGE = np.zeros(256, dtype=bool)
-_IS_CHANGE[[MESSAGE, INSERT, UPDATE, DELETE, TRUNCATE]] = True
 _XID_BYTES = 4
 _BEGIN = struct.Struct("!cqqI")  # kind, LSN of the commit, time, transaction
 _COMMIT = struct.Struct("!cBqqq")  # kind, flags, LSN of the commit, end LSN, time
@@ -39,39 +37,27 @@ class Ending:
 class KeptTransaction:
     """A transaction that has not committed.
 
-    ``header`` is the frame's header of its first change, empty before there is one. ``has_xids``: its messages come
-    with the ids of subtransactions. ``begun`` maps each subtransaction to the number of messages kept before its first
-    one. ``changes`` is false while there is no message but origins, of which there are ``origins``.
-
-    ``needed`` are the Relation messages, by OID, that were in force when its rows were sent and are not among its own
-    messages; ``announced`` are the last ones among them. Both have the number of the announcement (``relations``).
+    ``header`` is that of its first block's frame. ``begun`` maps each subtransaction to the number of messages kept
+    before its first one. ``origins`` is the number of its origin messages, ``announced`` are its last Relation messages
+    by OID, with the number of the announcement (``relations_in_force``).
     """
 
     xid: int
     messages: HeldSegments
-    has_xids: bool
-    header: bytes = b""
+    header: bytes
     begun: dict[int, int] = field(default_factory=dict)
     origins: int = 0
-    needed: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     announced: dict[int, tuple[int, bytes]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no change: protocol version 1 does not mention such a transaction."""
-        return self.messages.frames == self.origins or not self.header
+        return self.messages.frames == self.origins
 
     def add(self, frames: KeptFrames, first: int, last: int) -> None:
         """Keep messages of the transaction."""
-        if not self.header:
-            changes = np.flatnonzero(_IS_CHANGE[frames.kinds[first:last]])
-            self.header = frames.header(first + int(changes[0])) if len(changes) else b""
         is_origin = frames.kinds[first:last] == ORIGIN
         self.origins += int(np.count_nonzero(is_origin))
-        if not self.has_xids:
-            frames.require_in_block(first, last)
-            self.messages.add(frames.segment.part(first, last))
-            return
         segment, xids = frames.without_xids(first, last, ~is_origin)
         inside = np.flatnonzero(~is_origin & (xids != self.xid))
         if len(inside):
@@ -124,17 +110,17 @@ class KeptFrames:
         """The message of a frame."""
         return self.data[int(self.starts[at]) : int(self.ends[at])].tobytes()
 
-    def unpacked(self, at: int, body: struct.Struct, name: str, *, has_gid: bool = False) -> tuple[int, ...]:
-        """Return the fields of a message of fixed length, or of one that ends with a transaction's identifier."""
+    def unpacked(self, at: int, body: struct.Struct, name: str) -> tuple[int, ...]:
+        """Return the fields of a message of fixed length."""
         message = self.message(at)
-        if len(message) != body.size and not (has_gid and len(message) > body.size and message[-1] == 0):
-            expected = f"{body.size} bytes{', and a NUL-terminated identifier,' if has_gid else ''} in a {name}"
-            raise self.error(at, expected, f"{len(message)}")
+        if len(message) != body.size:
+            raise self.error(at, f"{body.size} bytes in a {name}", f"{len(message)}")
         return body.unpack_from(message)
 
     def without_xids(self, first: int, last: int, has_xid: np.ndarray) -> tuple[Segment, np.ndarray]:
         """Return messages of a block as protocol version 1 sends them, and their transaction ids (int64[N])."""
-        self.require_in_block(first, last)
+        known = _IN_BLOCK[self.kinds[first:last]]
+        self._require(known, first, "a message of kind O, R, Y, I, U, D, T or M in a block", "another kind")
         heads, starts, ends = (part[first:last] for part in (self.heads, self.starts, self.ends))
         after = starts + 1 + np.where(has_xid, _XID_BYTES, 0)
         self._require(ends >= after, first, "a transaction id after the kind of a message in a block", "none")
@@ -143,11 +129,6 @@ class KeptFrames:
         content = gather_binary(self.data, _in_turn(heads, after), _in_turn(starts + 1, ends)).buffers()[2]
         bounds = np.cumsum(ends - heads - (after - starts - 1))
         return Segment(content.slice(0, int(bounds[-1])).to_pybytes(), bounds), xids
-
-    def require_in_block(self, first: int, last: int) -> None:
-        """Raise ProtocolError for a message that no transaction contains."""
-        known = _IN_BLOCK[self.kinds[first:last]]
-        self._require(known, first, "a message of kind O, R, Y, I, U, D, T or M in a block", "another kind")
 
     def error(self, at: int, expected: str, found: str) -> ProtocolError:
         """An error at a frame."""

@@ -1,12 +1,10 @@
 """Relation messages where transactions are passed on later than they were sent.
 
-The server announces a relation once, before its first rows, wherever that is: also inside a prepared transaction, which
-is passed on at COMMIT PREPARED. Rows of other transactions that follow before it rely on that announcement. And rows of
-the prepared transaction rely on announcements before it, which may have been replaced when it is passed on: a column
-list of the publication can change meanwhile. So what was sent and what was passed on are compared, and a Relation
-message is passed on again before rows whose own it is.
-
-Relation messages in the blocks of a transaction in progress are valid for that transaction only, until it commits.
+The server announces a relation once, before its first rows. Relation messages in the blocks of a transaction in
+progress are valid for that transaction only, until it commits: then the server takes what its blocks announced for
+announced to all, unless a later message did. A kept transaction is passed on with its own, possibly older, messages: a
+column list of the publication can change meanwhile. So what was sent and what was passed on are compared, and a
+Relation message is passed on again before rows whose own it is.
 """
 
 from __future__ import annotations
@@ -36,24 +34,10 @@ class RelationsInForce:
         self._owed: set[int] = set()
 
     def note_kept(self, kept: KeptTransaction, frames: KeptFrames, first: int, last: int) -> None:
-        """Note messages that are kept, before they are passed on: what they announce, and what they rely on."""
-        if kept.has_xids:
-            for at in frames.announcing(first, last):
-                message = frames.message(at)
-                kept.announced[_oid(message, 5)] = self._numbered(message[:1] + message[5:])
-            return
-        announced: dict[int, int] = {}
-        for at in frames.announcing(first, last):
-            announced.setdefault(_oid(frames.message(at), 1), at)
-        for oid, at in _used(frames, first, last).items():
-            is_known = oid in kept.needed or oid in kept.announced or announced.get(oid, last) < at
-            if not is_known and oid in self._sent:
-                kept.needed[oid] = self._sent[oid]
+        """Note what the messages of a block announce."""
         for at in frames.announcing(first, last):
             message = frames.message(at)
-            oid = _oid(message, 1)
-            kept.announced[oid] = self._sent[oid] = self._numbered(message)
-            self._compare(oid)
+            kept.announced[_oid(message, 5)] = self._numbered(message[:1] + message[5:])
 
     def passing(self, frames: KeptFrames, first: int, last: int) -> Iterator[Segment]:
         """Return messages outside of kept transactions, with the Relation messages before them that they lack."""
@@ -71,18 +55,10 @@ class RelationsInForce:
             self._pass(oid, message)
         yield frames.segment if begun == 0 and last == len(frames) else frames.segment.part(begun, last)
 
-    def before(self, kept: KeptTransaction) -> Iterator[Segment]:
-        """Return the Relation messages that a kept transaction relies on, if others were passed on meanwhile."""
-        for oid, (_, message) in kept.needed.items():
-            if self._passed.get(oid) != message:
-                yield self._again(oid, message)
-
-    def note_passed(self, kept: KeptTransaction, *, by_blocks: bool) -> None:
-        """Note that a kept transaction was passed on; ``by_blocks``: at a Stream Commit."""
+    def note_passed(self, kept: KeptTransaction) -> None:
+        """Note that a kept transaction was passed on, at its Stream Commit."""
         for oid, (number, message) in kept.announced.items():
-            if by_blocks:
-                # From here on the server takes what the blocks announced for announced to all, unless later ones did.
-                self._sent[oid] = max(self._sent.get(oid, (0, b"")), (number, message))
+            self._sent[oid] = max(self._sent.get(oid, (0, b"")), (number, message))
             self._pass(oid, message)
 
     def _lacking(self, frames: KeptFrames, first: int, last: int, announcing: list[int]) -> list[tuple[int, int]]:

@@ -48,7 +48,6 @@ def _attached(options: PostgresOptions, start_lsn: Lsn, check: Callable[[Connect
             connection.execute("SET client_min_messages = warning")
         if has_raw_text(connection):
             connection.execute("SET client_encoding = SQL_ASCII")
-        slots.clear_two_phase(connection, options.slot_name)
         connection.execute(start)
         return connection, int(row[0]) if row else 0
     except BaseException as error:

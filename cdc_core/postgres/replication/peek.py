@@ -9,10 +9,9 @@ from psycopg import sql
 
 from cdc_core.decode.segment import HEADER, Segment
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin
-from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.sqlstate import translated
 
 _FRAMES = 20_000
@@ -24,8 +23,6 @@ def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterato
     They are decoded from the slot's confirmed position on and stay in the slot. The server keeps them in a temporary
     file until they are read. Raises SourceError, or TransientError if the slot is in use.
     """
-    with connect(options, replication=True) as replication, translated("preparing the slot for reading"):
-        slots.clear_two_phase(replication, options.slot_name)
     told = plugin.parameters(options, options.publication_name, connection.info.server_version)
     given = (options.slot_name, str(upto), None, *(text for pair in told.items() for text in pair))
     query = sql.SQL("SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_peek_binary_changes({})").format(

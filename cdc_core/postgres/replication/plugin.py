@@ -7,7 +7,6 @@ import re
 
 from cdc_core.errors import ConfigError
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
-from cdc_core.postgres.replication import slot as slots
 from cdc_core.schema.fingerprint import PublicationEntry, PublicationMark
 
 # Parameters that change the bytes the decoder reads, and the only value of each that it supports.
@@ -30,7 +29,6 @@ _FIXED: dict[str, dict[str, str]] = {
 }
 _INSTEAD = {
     "streaming": "Set wal2lake.streaming.transactions=on instead, which chooses the protocol version, too.",
-    "two_phase": "Set wal2lake.streaming.transactions.two.phase=true instead, which chooses the protocol version, too.",
 }
 # Parameters that leave changes out on the server, without a trace in the stream.
 _FILTERS = ("actions", "add-tables", "filter-tables", "filter-origins", "origin")
@@ -49,7 +47,7 @@ def parameters(
     options: PostgresOptions, publication: str, version: int, *, in_progress: bool = False
 ) -> dict[str, str]:
     """Return the plug-in's parameters, with slot.stream.params; ``in_progress``: of a stream that may have transactions
-    before their commit (in progress, prepared), if the options ask for them.
+    in progress, if the options ask for them.
 
     Raises ConfigError for one that cannot be decoded.
     """
@@ -66,8 +64,6 @@ def parameters(
         wanted["messages"] = "true"
     if in_progress and options.sends_in_progress and version >= _IN_PROGRESS_FROM:
         wanted |= {"proto_version": "2", "streaming": "on"}
-    if in_progress and options.sends_at_prepare and version >= slots.TWO_PHASE_FROM:
-        wanted |= {"proto_version": "3", "two_phase": "on"}
     return wanted | given
 
 

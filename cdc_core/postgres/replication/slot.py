@@ -25,9 +25,6 @@ _CREATE_SECONDS = 90.0
 _DROP_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
 _LOOK_SECONDS = 0.25
-_ALTER_SECONDS = 10.0
-# Earlier servers cannot take two_phase from a slot again (docs/decisions/0039-two-phase.md).
-TWO_PHASE_FROM = 180000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,7 @@ class SlotInfo:
 
     ``restart_lsn`` is the oldest WAL the server retains for it, ``confirmed_lsn`` the LSN confirmed by its consumer.
     ``wal_status`` is None before PostgreSQL 13; ``lost`` means that WAL it needs was removed. ``has_two_phase``: the
-    server sends prepared transactions at PREPARE; ``keeps_two_phase``: it always will, because it is older than
-    PostgreSQL 18.
+    server sends prepared transactions at PREPARE, and never again after a restart.
     """
 
     name: str
@@ -54,7 +50,6 @@ class SlotInfo:
     xmin: int | None = None
     catalog_xmin: int | None = None
     has_two_phase: bool = False
-    keeps_two_phase: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -121,7 +116,7 @@ def inspect(connection: Connection, name: str) -> SlotInfo:
     plugin, database, temporary, active, pid, restart, confirmed, status, why, xmin, catalog_xmin, two_phase = row
     return SlotInfo(
         name, True, plugin, database, temporary, active, pid, _lsn(restart), _lsn(confirmed), status, why, xmin,
-        catalog_xmin, two_phase, two_phase and version < TWO_PHASE_FROM,
+        catalog_xmin, two_phase,
     )  # fmt: skip
 
 
@@ -161,12 +156,12 @@ def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
             f"Slot {slot.name} belongs to database {slot.database}, but database.dbname is {options.database_dbname}.",
             "Choose another slot.name: slot names are unique across all databases of a server.",
         )
-    if slot.keeps_two_phase:
+    if slot.has_two_phase:
         raise SourceError(
-            f"Slot {slot.name} was made with two_phase: this server sends prepared transactions at PREPARE only, and "
-            "never again after a restart.",
-            "Choose another slot.name: without two_phase a prepared transaction is captured when it is committed. "
-            "PostgreSQL 18 and later can take two_phase from a slot.",
+            f"Slot {slot.name} was made with two_phase: the server sends prepared transactions at PREPARE, and never "
+            "again after a restart.",
+            "Choose another slot.name, whose slot is then created without two_phase. PostgreSQL 18 and later take it "
+            f'from a slot: run ALTER_REPLICATION_SLOT {slot.name} (TWO_PHASE false) in psql "replication=database".',
         )
     if slot.is_lost:
         why = f" ({slot.invalidation_reason})" if slot.invalidation_reason else ""
@@ -176,43 +171,6 @@ def check_usable(slot: SlotInfo, options: PostgresOptions) -> None:
         )
     if slot.active:
         raise in_use(slot.name, slot.active_pid)
-
-
-def check_server(options: PostgresOptions, version: int) -> None:
-    """Raise SourceError if the server cannot send prepared transactions as the options ask for."""
-    if options.sends_at_prepare and version < TWO_PHASE_FROM:
-        raise SourceError(
-            "wal2lake.streaming.transactions.two.phase=true needs PostgreSQL 18 or later, and the server is "
-            f"PostgreSQL {version // 10000}: it would not send a prepared transaction again after a restart.",
-            "Set it to false: a prepared transaction is then captured when it is committed.",
-        )
-
-
-def clear_two_phase(replication: Connection, name: str, seconds: float = _ALTER_SECONDS) -> None:
-    """Take two_phase from a slot, so that prepared transactions are sent whole at COMMIT PREPARED.
-
-    With two_phase the server sends one at PREPARE, in whatever protocol version, and never again once a later position
-    was confirmed. A stream that is started with it afterwards has it from its own start on. Does nothing before
-    PostgreSQL 18. Unlike other commands the server's waits for a slot in use: here for some seconds.
-
-    Raises psycopg.Error, and InUseError if the slot is still in use then.
-    """
-    if replication.info.server_version < TWO_PHASE_FROM:
-        return
-    slot = inspect(replication, name)
-    if not slot.has_two_phase:
-        return
-    timer = threading.Timer(seconds, _cancel, (replication,))
-    timer.daemon = True
-    timer.start()
-    try:
-        replication.execute(
-            sql.SQL("ALTER_REPLICATION_SLOT {} (TWO_PHASE false)").format(sql.Identifier(validate_slot_name(name)))
-        )
-    except psycopg.errors.QueryCanceled:
-        raise in_use(name, slot.active_pid) from None
-    finally:
-        timer.cancel()
 
 
 def in_use(name: str, pid: int | None) -> InUseError:
@@ -229,9 +187,8 @@ def wait_until_free(
 ) -> SlotInfo:
     """Check the slot until it is not in use, for slot.max.retries times slot.retry.delay.ms at most.
 
-    Raises what ``check_server`` and ``check_usable`` raise: immediately for problems that waiting does not solve.
+    Raises what ``check_usable`` raises: immediately for problems that waiting does not solve.
     """
-    check_server(options, connection.info.server_version)
     deadline = time.monotonic() + options.slot_max_retries * options.slot_retry_delay_ms / 1000
     while True:
         slot = inspect(connection, options.slot_name)

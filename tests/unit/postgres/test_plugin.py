@@ -66,19 +66,6 @@ def test_transactions_in_progress_are_asked_for_where_the_server_has_them() -> N
     assert "wal2lake.streaming.transactions=on" in refused.value.remedy
 
 
-def test_prepared_transactions_are_asked_for_where_the_server_can_take_it_back() -> None:
-    given = replace(options(OutputPlugin.PGOUTPUT), streaming_transactions_two_phase=True)
-    asked = plugin.parameters(given, "p", 180000, in_progress=True)
-    assert (asked["proto_version"], asked["two_phase"], "streaming" in asked) == ("3", "on", False)
-    both = plugin.parameters(replace(given, streaming_transactions=InProgress.ON), "p", 180000, in_progress=True)
-    assert (both["proto_version"], both["two_phase"], both["streaming"]) == ("3", "on", "on")
-    for version, in_progress in ((170000, True), (180000, False)):
-        assert "two_phase" not in plugin.parameters(given, "p", version, in_progress=in_progress)
-    with pytest.raises(ConfigError) as refused:
-        plugin.checked(OutputPlugin.PGOUTPUT, (("two_phase", "true"),))
-    assert "wal2lake.streaming.transactions.two.phase=true" in refused.value.remedy
-
-
 @pytest.mark.parametrize(
     ("name", "pair"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.errors import CdcError, SourceError, TransientError
+from cdc_core.errors import CdcError, TransientError
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
@@ -15,10 +15,6 @@ NAME = "slot"
 
 def check(context: Context) -> list[Finding]:
     """Run the check."""
-    try:
-        slot.check_server(context.options, context.server.version)
-    except SourceError as error:
-        return [bad(NAME, error.message, error.remedy)]
     return [verdict(slot.inspect(context.connection, context.options.slot_name), context.options)]
 
 

@@ -1,4 +1,4 @@
-"""Prepared transactions (protocol version 3): version 1's messages come out, each row under its own relation."""
+"""Relations that change beside transactions in progress: each row comes out under its own relation."""
 
 from __future__ import annotations
 
@@ -6,31 +6,15 @@ import struct
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_core.decode.pgoutput.in_progress import InProgressTranslator
 from cdc_core.decode.segment import Segment
-from cdc_core.errors import InProgressLimitError, ProtocolError
 from tests.support import plain_pgoutput as plain
 
 TIME = 700_000_000_000_000
 OIDS = (16_400, 16_401)
-GID = b"a name\0"
-
-
-def begin_prepare(xid: int, lsn: int) -> bytes:
-    return struct.pack("!cqqqI", b"b", lsn, lsn + 8, TIME, xid) + GID
-
-
-def decision(kind: bytes, xid: int, lsn: int) -> bytes:
-    """Prepare, Stream Prepare, Commit Prepared."""
-    return struct.pack("!cBqqqI", kind, 0, lsn, lsn + 8, TIME, xid) + GID
-
-
-def rollback_prepared(xid: int, lsn: int) -> bytes:
-    return struct.pack("!cBqqqqI", b"r", 0, lsn, lsn + 8, TIME, TIME, xid) + GID
 
 
 def begin(xid: int, lsn: int) -> bytes:
@@ -56,7 +40,6 @@ class Pending:
     xid: int
     head: bytes = b""
     blocks: int = 0
-    is_prepared: bool = False
     rows: list[bytes] = field(default_factory=list)
 
 
@@ -123,43 +106,24 @@ class Server:
 
     def stream(self, slot: int, wanted: list[int]) -> None:
         one = self.pending.setdefault(slot, Pending(self.new_xid()))
-        if one.is_prepared:
-            return
         started = self.send(struct.pack("!cIB", b"S", one.xid, one.blocks == 0))
         one.head, one.blocks = one.head or started[:25], one.blocks + 1
         one.rows += self.rows(one, wanted, streamed=True)
         self.send(b"E")
-
-    def prepare(self, slot: int, wanted: list[int]) -> None:
-        one = self.pending.setdefault(slot, Pending(self.new_xid()))
-        if one.is_prepared:
-            return
-        one.is_prepared = True
-        if one.blocks:
-            self.send(decision(b"p", one.xid, self.lsn))
-            return
-        self.send(begin_prepare(one.xid, self.lsn))
-        if len(wanted) > 2:
-            one.rows.append(self.send(plain.origin(7, "elsewhere")))
-        one.rows += self.rows(one, wanted, streamed=False)
-        self.send(decision(b"P", one.xid, self.lsn))
 
     def decide(self, slot: int, *, commits: bool) -> None:
         one = self.pending.pop(slot, None)
         if one is None:
             return
         lsn = self.lsn
-        if one.is_prepared:
-            last = self.send(decision(b"K", one.xid, lsn) if commits else rollback_prepared(one.xid, lsn))
-        elif commits:
+        if commits:
             last = self.send(struct.pack("!cIBqqq", b"c", one.xid, 0, lsn, lsn + 8, TIME))
         else:
             last = self.send(struct.pack("!cII", b"A", one.xid, one.xid))
-        if not one.is_prepared:
-            for entry in self.cache.values():
-                entry.is_sent |= commits and one.xid in entry.within
-                entry.within.discard(one.xid)
-        if commits and any(row[25:26] != b"O" for row in one.rows):
+        for entry in self.cache.values():
+            entry.is_sent |= commits and one.xid in entry.within
+            entry.within.discard(one.xid)
+        if commits and one.rows:
             self.expected += [one.head + begin(one.xid, lsn), *one.rows, last[:25] + commit(lsn)]
 
     def alter(self, oid: int) -> None:
@@ -174,7 +138,7 @@ class Server:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["small", "small", "stream", "prepare", "prepare", "commit", "rollback", "alter"]),
+        st.sampled_from(["small", "small", "stream", "stream", "commit", "rollback", "alter"]),
         st.integers(0, 2),
         st.lists(st.sampled_from([0, 0, 1, 1, 2]), max_size=3),
     ),
@@ -189,8 +153,6 @@ def played(steps: list[tuple[str, int, list[int]]]) -> Server:
             server.small(wanted)
         elif name == "stream":
             server.stream(slot, wanted)
-        elif name == "prepare":
-            server.prepare(slot, wanted)
         elif name == "alter":
             server.alter(OIDS[slot % 2])
         else:
@@ -238,25 +200,14 @@ def kinds_of(server: Server) -> bytes:
     return b"".join(each[25:26] for each in frames)
 
 
-def test_a_relation_is_passed_on_where_version_1_has_it() -> None:
-    """Announced inside a prepared transaction, used by another one before the first is decided."""
+def test_a_relation_that_was_replaced_meanwhile_is_passed_on_again_after_the_older_one() -> None:
     server = Server()
-    server.prepare(0, [0])
-    server.small([0])
-    server.small([0])
-    server.decide(0, commits=True)
-    assert kinds_of(server) == b"BRIC" + b"BIC" + b"BRIC"
-
-
-def test_a_relation_that_was_replaced_meanwhile_is_passed_on_again_for_both() -> None:
-    server = Server()
-    server.small([0])
-    server.prepare(0, [0, 1])
+    server.stream(0, [0])
     server.alter(OIDS[0])
     server.small([0])
     server.decide(0, commits=True)
-    server.small([0, 1])
-    assert kinds_of(server) == b"BRIC" + b"BRIC" + b"RBIRIC" + b"BRIIC"
+    server.small([0])
+    assert kinds_of(server) == b"BRIC" + b"BRIC" + b"BRIC"
 
 
 def test_what_the_blocks_of_a_transaction_announced_is_announced_to_all_when_it_commits() -> None:
@@ -267,53 +218,3 @@ def test_what_the_blocks_of_a_transaction_announced_is_announced_to_all_when_it_
     server.decide(0, commits=True)
     server.small([0])
     assert kinds_of(server) == b"BRIC" + b"BRIC" + b"BIC"
-
-
-ROW = plain.insert(OIDS[0], ["v"])
-
-
-@pytest.mark.parametrize(
-    "payloads",
-    [
-        [decision(b"K", 7, 5)],
-        [decision(b"p", 7, 5)],
-        [decision(b"P", 7, 5)],
-        [begin_prepare(7, 5), ROW, decision(b"P", 8, 5)],
-        [begin_prepare(7, 5), ROW, decision(b"K", 7, 5)],
-        [begin_prepare(7, 5), ROW, b"E"],
-        [begin_prepare(7, 5), begin(8, 5)],
-        [begin_prepare(7, 5), ROW, decision(b"P", 7, 5), decision(b"p", 7, 5)],
-        [begin_prepare(7, 5)[:-1]],
-        [begin_prepare(7, 5)[: -len(GID) - 1]],
-        [begin_prepare(7, 5), ROW, decision(b"P", 7, 5), struct.pack("!cIBqqq", b"c", 7, 0, 5, 5, TIME)],
-        [struct.pack("!cIB", b"S", 7, 1), b"E", decision(b"p", 7, 5), struct.pack("!cIB", b"S", 7, 0)],
-    ],
-)
-def test_what_no_server_sends_is_an_error(payloads: list[bytes]) -> None:
-    frames = [plain.frame(payload, 100 + at) for at, payload in enumerate(payloads)]
-    for step in (100, 1):
-        with pytest.raises(ProtocolError):
-            translated(frames, step, 0)
-
-
-def test_a_rollback_of_what_was_prepared_before_the_start_is_nothing() -> None:
-    assert translated([plain.frame(rollback_prepared(7, 5), 100)], 1, 0) == []
-
-
-def test_prepared_transactions_count_in_the_limit_until_they_are_decided() -> None:
-    row = plain.insert(OIDS[0], ["v" * 100])
-    size = len(plain.frame(row, 1))
-    translator = InProgressTranslator(max_bytes=4 * size)
-
-    def feed(*payloads: bytes) -> int:
-        return sum(map(len, translator.feed(Segment.of([plain.frame(each, 1) for each in payloads]))))
-
-    for xid in (7, 8):
-        assert feed(begin_prepare(xid, 5), row, row, decision(b"P", xid, 5)) == 0
-    assert feed(rollback_prepared(7, 5)) == 0
-    assert feed(begin_prepare(9, 5), row, row, decision(b"P", 9, 5)) == 0
-    assert feed(decision(b"K", 8, 6)) == 4
-    assert feed(begin_prepare(10, 5), row, row, decision(b"P", 10, 5)) == 0
-    with pytest.raises(InProgressLimitError):
-        feed(begin_prepare(11, 5), row, decision(b"P", 11, 5))
-    translator.close()
