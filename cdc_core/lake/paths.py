@@ -123,7 +123,7 @@ class LakePaths:
     @property
     def schema_versions(self) -> str:
         """The versions of its source that each lake table has had."""
-        return self._at("__shapes")
+        return self._at("__schema_versions")
 
     @property
     def notifications(self) -> str:

@@ -12,7 +12,7 @@ table's data and its position are thus one atomic write, and no second store can
     lake        wal2lake:<scope>:<schema.table>:snapshot      token of the snapshot in force
     lake        wal2lake:<scope>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
     lake        wal2lake:<scope>:<schema.table>:schema version         number of the source's version that it has
-    lake        wal2lake:<scope>:<schema.table>:landings      number of writes of incremental snapshots' rows
+    lake        wal2lake:<scope>:<schema.table>:chunk-writes  number of writes of incremental snapshots' rows
     changelog   wal2lake:<scope>:<schema.table>:chunks        ordinal of the last such rows that are in it
     lake        wal2lake:<schema.table>:epoch                 epoch of its content, from epoch 1 on
 
@@ -135,12 +135,12 @@ def snapshot_app(scope: str, table: TableId) -> str:
 
 def schema_version_app(scope: str, table: TableId) -> str:
     """The id for the number of a lake table's schema version (``stores/schema_log``)."""
-    return _app(scope, table, "shape")
+    return _app(scope, table, "schema-version")
 
 
-def landings_app(scope: str, table: TableId) -> str:
+def chunk_writes_app(scope: str, table: TableId) -> str:
     """The id for the number of writes of rows of incremental snapshots to a lake table."""
-    return _app(scope, table, "landings")
+    return _app(scope, table, "chunk-writes")
 
 
 def chunks_app(scope: str, table: TableId) -> str:

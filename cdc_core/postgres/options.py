@@ -291,8 +291,3 @@ class PostgresOptions:
     def sends_in_progress(self) -> bool:
         "Whether the server is asked for transactions in progress."
         return self.streaming_transactions is InProgress.ON and self.plugin_name is OutputPlugin.PGOUTPUT
-
-    @property
-    def confirms(self) -> bool:
-        "Whether durable positions are confirmed to the slot."
-        return self.lsn_flush_mode is not LsnFlushMode.MANUAL

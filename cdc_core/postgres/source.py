@@ -343,12 +343,6 @@ class Source:
         self.on_slot(made.consistent_point)
         return made.consistent_point
 
-    def _create_slot(self, replication: Connection) -> slots.CreatedSlot:
-        options = self.options
-        return slots.create(
-            replication, options.slot_name, options.plugin_name.on_server, failover=options.slot_failover
-        )
-
     def open_snapshot(self) -> OpenSnapshot:
         """Open a snapshot of the source: exported by the slot's creation if there is no slot yet, else taken now."""
         with ExitStack() as opening:

@@ -6,7 +6,6 @@ They are then as fast as a rule and identify the failing rows. As in Great Expec
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,8 +114,3 @@ _KINDS: dict[str, Callable[..., str]] = {
     "expect_column_pair_values_a_to_be_greater_than_b": _pair,
     "expect_column_pair_values_to_be_equal": lambda _, a, b: f"{a} = {b}",
 }
-
-
-def sample_names(suite: str) -> list[str]:
-    """Return the display names of the expectations in a JSON text."""
-    return [f"{each['type']}:{each['kwargs'].get('column', '')}".rstrip(":") for each in json.loads(suite)]

@@ -21,8 +21,3 @@ class MessageSelection:
             in_list = matches_any(self._included or self._excluded, prefix)
             known = self._known[prefix] = in_list if self._included else not in_list
         return known
-
-
-def skips(options: SelectionOptions, operation: str) -> bool:
-    """Whether ``skipped.operations`` excludes events of that operation: c, u, d or t. Reads (r) are never skipped."""
-    return operation in options.skipped_operations

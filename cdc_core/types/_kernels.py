@@ -41,27 +41,8 @@ def with_nulls(values: npt.NDArray[Any], valid: Bools | None, arrow_type: pa.Dat
     return pa.array(values, arrow_type, mask=None if valid is None else ~valid)
 
 
-def text_matrix(text: pa.Array, width: int) -> tuple[Bytes, Ints]:
-    """Return the characters of each row, left-aligned in ``width`` columns filled with 0; and lengths in bytes.
-
-    Shape:   text[N] -> uint8[N, width], int64[N]
-
-    Nulls:   empty rows
-    """
-    data, starts, ends, _ = flatten(text)
-    lengths = ends - starts
-    if not len(lengths):
-        return np.zeros((0, width), np.uint8), lengths
-    data, starts, ends = gather(data, starts, ends)
-    padded = np.concatenate([data, np.zeros(width, np.uint8)])
-    columns = np.arange(width)
-    out: Bytes = padded[starts[:, None] + columns]
-    out[columns >= lengths[:, None]] = 0
-    return out, lengths
-
-
 def string_rows(matrix: Bytes, lengths: Ints, valid: Bools | None) -> pa.StringArray:
-    """Return the first ``lengths`` characters of each row as strings. The inverse of ``text_matrix``."""
+    """Return the first ``lengths`` characters of each row as strings."""
     return _rows(matrix, np.arange(matrix.shape[1]) < lengths[:, None], lengths, valid, pa.string())
 
 

@@ -129,7 +129,7 @@ def without_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def evolved(spark: Any, lake: DeltaTable, steps: list[Step], policy: FeaturePolicy, folder: Path) -> frozenset[str]:
     evolution = policy.evolution(lake, steps)
-    return evolve_by_spark(spark, lake, steps, evolution, APP, {"shape": "3"}, folder)
+    return evolve_by_spark(spark, lake, steps, evolution, APP, {"schemaVersion": "3"}, folder)
 
 
 def test_names_and_types_change_without_a_row_written(spark: Any, tmp_path: Path) -> None:

@@ -159,9 +159,9 @@ def test_a_folder_that_cannot_be_used_pauses_its_table_alone(pg, program, tmp_pa
     assert found["slot_exists"] is None and "No server is listening" in found["server_error"]
     assert {one["table"] for one in found["tables"]} == {str(t) for t in TABLES}
     assert all(one["snapshot_lsn"] for one in found["tables"])
-    undo = garble(log[FINE].parents[2] / "__shapes")
+    undo = garble(log[FINE].parents[2] / "__schema_versions")
     found = status_of(program, file)
-    assert found["slot_exists"] and "__shapes" in found["lake_error"] and len(found["tables"]) == len(TABLES)
+    assert found["slot_exists"] and "__schema_versions" in found["lake_error"] and len(found["tables"]) == len(TABLES)
     undo()
     empty = write_properties(
         tmp_path / "empty.properties",

@@ -190,6 +190,6 @@ def has_written_rows(file: Path, table: str) -> bool:
     for commit in sorted(log.glob("*.json")):
         actions = [json.loads(line) for line in commit.read_text().splitlines()]
         ids = {action["txn"]["appId"].rpartition(":")[2] for action in actions if "txn" in action}
-        if "shape" in ids and "snapshot" not in ids:
+        if "schema-version" in ids and "snapshot" not in ids:
             found = found or any("add" in action for action in actions)
     return found

@@ -16,7 +16,19 @@ from tests.support.program import Program
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = [
-    *("x", "x@1", "x@2", "x@1@2", "__op", "__lsn", "__unchanged", "__shape", "__number", "__constant_0", "__renamed_0"),
+    *(
+        "x",
+        "x@1",
+        "x@2",
+        "x@1@2",
+        "__op",
+        "__lsn",
+        "__unchanged",
+        "__schema_version",
+        "__number",
+        "__constant_0",
+        "__renamed_0",
+    ),
     *("before", "after", "a b", "a.b", "a,b", "a=b", "a`b", 'say "hi"', "é", "it's", "a\\b", "{x}", "x;", "_metadata"),
 ]
 TABLES = [TableId("public", name) for name in ("keyed", "keyless", "odd_key")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.envelopes import signal_table
 from cdc_core.assemble.signals.kafka import kafka_channel
-from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, adopt_earlier_signals, own_signals
+from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
@@ -125,7 +125,6 @@ def _published(
 
 def _channels(context: RunContext, inbox: Inbox | None, forward: Inbox | None) -> list[Channel]:
     signals = context.config.signals
-    adopt_earlier_signals(context)
     found: list[Channel] = [FileChannel(own_signals(context), OWN_INTERVAL_MS, holds=True)]
     if "file" in signals.signal_enabled_channels:
         found.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms, holds=True))

@@ -7,7 +7,6 @@ and a slot name (on two servers) do not receive each other's signals.
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
@@ -19,22 +18,10 @@ _DIGITS = 8
 
 def own_signals(context: RunContext) -> Path:
     """The file through which other processes on this machine send signals to a streaming run."""
-    return _folder(context) / f"signals-{context.slot}-{lake_digest(context)}.jsonl"
+    return context.config.state_path.resolve() / f"signals-{context.slot}-{lake_digest(context)}.jsonl"
 
 
 def lake_digest(context: RunContext) -> str:
     """The digest of the lake's path and ``topic.prefix``, for the names of files in a state folder that is shared."""
     lake = f"{context.config.lake.lake_path.rstrip('/')}/{context.name}"
     return hashlib.sha256(lake.encode()).hexdigest()[:_DIGITS]
-
-
-def adopt_earlier_signals(context: RunContext) -> None:
-    """Take over signals that an earlier version wrote, whose file had only the slot in its name."""
-    earlier, own = _folder(context) / f"signals-{context.slot}.jsonl", own_signals(context)
-    if earlier.is_file() and not own.exists():
-        with suppress(FileNotFoundError):
-            earlier.rename(own)
-
-
-def _folder(context: RunContext) -> Path:
-    return context.config.state_path.resolve()

@@ -59,7 +59,7 @@ class SchemaVersions:
         """
         state = self._tables.open(table, in_force)
         if in_force and state.schema_version is None:
-            reason = "the record of its columns, __shapes, was removed or replaced by an older copy"
+            reason = "the record of its columns, __schema_versions, was removed or replaced by an older copy"
             self._pauses.want_reread(table, reason)
         if state.schema_version is not None:
             reason = self._decisions.reread_by_options(state.schema_version)

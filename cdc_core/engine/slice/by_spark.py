@@ -16,7 +16,7 @@ from cdc_core.errors import TransientError
 from cdc_core.lake.apply.staging import remove_staged, staged_files
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.positions import check_epoch, lake_position, landings_app, merge_app
+from cdc_core.lake.positions import check_epoch, chunk_writes_app, lake_position, merge_app
 from cdc_core.lake.rows.run_files import Owner, check_parquet
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.schema.table import TableId
@@ -51,7 +51,7 @@ class SparkMerge:
 
         They show the source as of ``waiting.to_lsn``, so a table that has later changes cannot take them.
         """
-        app = landings_app(self.scope, self.table)
+        app = chunk_writes_app(self.scope, self.table)
         return self._apply(spark, waiting, app, (existing(self.path).txn(app) or 0) + 1)
 
     def _apply(self, spark: Any, waiting: Staged, app: str, version: int) -> Applied:
@@ -97,7 +97,7 @@ class SparkMerge:
         """
         at = lake_position(lake, self.scope, self.table)
         is_ahead = waiting.merged < at.merged < waiting.to_lsn
-        if app == landings_app(self.scope, self.table):
+        if app == chunk_writes_app(self.scope, self.table):
             is_ahead = at.merged > waiting.to_lsn
         if at.merge_token != self.token or is_ahead:
             raise overtaken(self.table)

@@ -75,7 +75,7 @@ class LakeTables:
         steps = _not_taken(lake, wanted, app)
         with received(f"changing the lake table of {source.id}"):
             if steps:
-                evolution, told = self.features.evolution(lake, steps), {"shape": str(wanted.schema_version)}
+                evolution, told = self.features.evolution(lake, steps), {"schemaVersion": str(wanted.schema_version)}
                 enabled = evolve_by_spark(spark, lake, steps, evolution, app, told, Path(self.staging))
                 announce(str(source.id), enabled)
                 failpoints.hit(failpoints.AFTER_EVOLUTION)
@@ -108,7 +108,7 @@ class LakeTables:
         if self.features.evolution(lake, steps).method is not EvolutionMethod.ARROW:
             return False
         failpoints.hit(failpoints.DURING_EVOLUTION)
-        evolve(lake, steps, app, {"shape": str(wanted.schema_version)})
+        evolve(lake, steps, app, {"schemaVersion": str(wanted.schema_version)})
         failpoints.hit(failpoints.AFTER_EVOLUTION)
         return True
 

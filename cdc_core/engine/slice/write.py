@@ -31,7 +31,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.index.key_positions import KeyPositions, positions_in
 from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.positions import check_epoch, lake_position, landings_app, merge_app
+from cdc_core.lake.positions import check_epoch, chunk_writes_app, lake_position, merge_app
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner, write_parquet
 from cdc_core.lake.schema.features import FeaturePolicy, announce_vectors
@@ -94,7 +94,7 @@ class LakeWriter:
 
     def write_chunks(self, lake: DeltaTable, merge: Merge, changes: Changes, scope: str) -> Applied | Staged:
         """As ``write``, for rows of an incremental snapshot, into a table that is merged up to ``merge.to_lsn``."""
-        app = landings_app(scope, merge.table.id)
+        app = chunk_writes_app(scope, merge.table.id)
         landing = {app: (lake.txn(app) or 0) + 1}
         return self._apply(lake, merge, changes, scope, failpoints.DURING_CHUNK_APPLY, landing)
 

@@ -26,16 +26,8 @@ _MOST_FILES, _MOST_BYTES = 4_096, 32 << 20
 
 
 def log_table(known: DeltaTable | None, path: str, schema: pa.Schema, properties: Mapping[str, str]) -> DeltaTable:
-    """``known``, or the table at ``path``, which is created where it is missing.
-
-    An earlier release may have made it: columns that only ``schema`` has are added.
-    """
-    log = known or DeltaTable.open(path)
-    if log is None:
-        return DeltaTable.create(path, schema, properties)
-    if not set(schema.names) <= set(log.schema.names):
-        log.widen(schema)
-    return log
+    """``known``, or the table at ``path``, which is created where it is missing."""
+    return known or DeltaTable.open(path) or DeltaTable.create(path, schema, properties)
 
 
 def append_rows(log: DeltaTable, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:

@@ -7,7 +7,6 @@ files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +40,3 @@ def row_count(path: str, storage: Mapping[str, str] | None = None) -> int | None
 def held_rows(table: DeltaTable) -> int:
     """Return the number of rows in a table's files by their statistics, without rows marked as deleted."""
     return sum(file.live for file in table.files)
-
-
-def counted_rows(spark: Any, path: str) -> int:
-    """Count the rows with Spark. Raises Spark's error if there is no table."""
-    return int(spark.read.format("delta").load(path).count())

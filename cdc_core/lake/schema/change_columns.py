@@ -23,8 +23,8 @@ from cdc_core.lake.names import EPOCH, HELPER_LENGTH, META, RESCUED, helper
 from cdc_core.lake.rows.images import column, validity
 from cdc_core.lake.schema.lake_schema import holds
 
-SCHEMA_VERSION = "__shape"
-_VERSION = re.compile(r"(?P<name>.+)@(?P<shape>0|[1-9][0-9]*)", re.DOTALL | re.ASCII)
+SCHEMA_VERSION = "__schema_version"
+_VERSION = re.compile(r"(?P<name>.+)@(?P<version>0|[1-9][0-9]*)", re.DOTALL | re.ASCII)
 _IMAGES = ("before", "after")
 
 
@@ -121,10 +121,10 @@ def _newest(existing: Iterable[str], name: str, schema_version: int, columns: Se
         if (
             parts is not None
             and parts["name"] == name
-            and best < int(parts["shape"]) <= schema_version
+            and best < int(parts["version"]) <= schema_version
             and each not in columns
         ):
-            best, found = int(parts["shape"]), each
+            best, found = int(parts["version"]), each
     return found
 
 

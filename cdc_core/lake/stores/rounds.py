@@ -77,7 +77,7 @@ class RecordedTable:
     """One table in a round. ``version`` is None unless the state is CURRENT.
 
     ``snapshot`` and ``merged_lsn`` are the positions stored in the lake table; None if it has none. ``identity`` is the
-    table's id in Delta; None without a version, and in rounds of earlier releases.
+    table's id in Delta; None without a version.
     """
 
     table: TableId

@@ -26,7 +26,7 @@ _SCHEMA = pa.schema(
         ("schema_name", pa.string()),
         ("table_name", pa.string()),
         ("kind", pa.string()),
-        ("shape", pa.int64()),
+        ("schema_version", pa.int64()),
         ("lsn", pa.int64()),
         ("source", pa.string()),
         ("parent", pa.int64()),
@@ -38,7 +38,7 @@ _SCHEMA = pa.schema(
         ("treatments", pa.string()),
     ]
 )
-_VERSION, _PAUSED, _RESUMED, _REREAD = "shape", "paused", "resumed", "reread"
+_VERSION, _PAUSED, _RESUMED, _REREAD = "version", "paused", "resumed", "reread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,18 @@ class SchemaLog:
         rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, History] = {}
         # row-wise: one row per schema change
-        for row in rows.sort_by([("recorded_at", "ascending"), ("shape", "ascending")]).to_pylist():
+        for row in rows.sort_by([("recorded_at", "ascending"), ("schema_version", "ascending")]).to_pylist():
             history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
             if row["kind"] == _VERSION:
                 projection, treatments = _projection(row["projection"]), row["treatments"]
                 told = None if treatments is None else json.loads(treatments)
-                version = SchemaVersion(row["shape"], _described(row["source"]), projection, row["parent"], told)
-                history.versions[row["shape"]] = version
-                history.lsns[row["shape"]] = row["lsn"]
+                version = SchemaVersion(
+                    row["schema_version"], _described(row["source"]), projection, row["parent"], told
+                )
+                history.versions[row["schema_version"]] = version
+                history.lsns[row["schema_version"]] = row["lsn"]
             elif row["kind"] == _REREAD:
-                history.reread = (row["shape"], row["reason"])
+                history.reread = (row["schema_version"], row["reason"])
             elif row["kind"] == _PAUSED:
                 cause = None if row["cause"] is None else PauseCause(row["cause"])
                 history.paused = Pause(row["reason"], row["remedy"], row["lsn"], row["recorded_at"], cause)
@@ -139,7 +141,7 @@ class SchemaLog:
 
     def want_reread(self, table: TableId, reason: str, schema_version: int, lsn: int) -> None:
         """Record that a table up to ``schema_version`` must be re-read, also if this run ends before that."""
-        self._append([self._row(table, _REREAD, lsn, shape=schema_version, reason=reason)])
+        self._append([self._row(table, _REREAD, lsn, schema_version=schema_version, reason=reason)])
 
     @staticmethod
     def _row(table: TableId, kind: str, lsn: int, **facts: object) -> dict[str, object]:
@@ -151,7 +153,7 @@ class SchemaLog:
             table,
             _VERSION,
             lsn,
-            shape=version.number,
+            schema_version=version.number,
             source=_bare(version.table).to_json(),
             parent=version.parent,
             projection=None if version.projection is None else _to_json(version.projection),

@@ -35,11 +35,6 @@ class Chunk:
     first_block: int
     end_block: int | None
 
-    @property
-    def is_whole_table(self) -> bool:
-        """Whether the chunk needs no range condition."""
-        return self.first_block == 0 and self.end_block is None
-
     def predicate(self) -> str:
         """The SQL condition on ``ctid``, empty for the whole table."""
         parts = []

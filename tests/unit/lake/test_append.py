@@ -82,10 +82,10 @@ def test_the_version_of_the_last_change_is_that_of_the_greatest_position_in_any_
     made = conform(one.changes(rows((12, 0), (12, 1), (14, 0))), changelog.schema)
     changelog.commit([changelog.write(made)], txns={})
     assert last_schema_version(changelog) == 0
-    grown = changelog.schema.append(pa.field("__shape", pa.int64()))
+    grown = changelog.schema.append(pa.field("__schema_version", pa.int64()))
     changelog = ensure_table(one.changelog, grown, TABLE.id, changelog_properties(1), DeltaTable.open(one.changelog))
     for places, number in (([(16, 2), (16, 3)], 3), ([(16, 0), (16, 1)], 2), ([(15, 0)], 4)):
-        made = one.changes(rows(*places)).append_column("__shape", pa.array([number] * len(places)))
+        made = one.changes(rows(*places)).append_column("__schema_version", pa.array([number] * len(places)))
         changelog.commit([changelog.write(conform(made, changelog.schema))], txns={})
     assert last_schema_version(changelog) == 3
 

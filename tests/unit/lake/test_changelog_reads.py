@@ -110,7 +110,7 @@ def test_a_read_looks_like_a_change(tmp_path: Path) -> None:
         "__unchanged": [],
         "before": None,
         "after": {"h": 0, "k": "a", "a name, with spaces": 7, "__rescued": {"num": "NaN"}},
-        "__shape": 0,
+        "__schema_version": 0,
     }
 
 
@@ -122,7 +122,7 @@ def test_reads_of_another_schema_version_stand_beside_what_cannot_hold_them(tmp_
     texts.snapshot(9, [{"k": "a", "v": "one", "__rescued": None}], lsn=8, schema_version=2)
     assert complete_snapshot_events(texts.lake, texts.changelog, SLOT, T, 1) is not None
     found = sorted(lake_rows(texts.changelog), key=lambda row: row["__lsn"])
-    assert [(row["__shape"], row["after"]["v"], row["after"]["v@2"]) for row in found] == [
+    assert [(row["__schema_version"], row["after"]["v"], row["after"]["v@2"]) for row in found] == [
         (1, 1, None),
         (2, None, "one"),
     ]

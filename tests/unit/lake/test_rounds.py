@@ -72,15 +72,6 @@ def test_two_writers_never_give_one_number_twice(paths):
     assert [(head.number, head.lsn) for head in a_log(paths).heads()] == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_a_table_of_rounds_of_an_older_form_goes_on(paths):
-    old = pa.schema([("round_lsn", pa.int64()), ("schema_name", pa.string()), ("table_name", pa.string())])
-    table = DeltaTable.create(paths.rounds, old, {})
-    table.commit([table.write(pa.table({"round_lsn": [5], "schema_name": ["public"], "table_name": ["a"]}))])
-    log = a_log(paths)
-    assert log.append(6, None, [current(A, 1)])
-    assert [(head.number, head.lsn) for head in log.heads()] == [(1, 6)]
-
-
 @pytest.mark.slow
 def test_old_rounds_go_and_the_files_stay_few(paths, monkeypatch):
     log = a_log(paths, history=15)

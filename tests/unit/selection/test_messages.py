@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdc_core.selection.messages import MessageSelection, skips
+from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.options import SelectionOptions
 
 
@@ -21,9 +21,3 @@ def test_prefixes_are_matched_whole(prefix, options, captured):
     selection = MessageSelection(SelectionOptions(**options))
     assert selection.includes(prefix) is captured
     assert selection.includes(prefix) is captured
-
-
-def test_truncates_are_skipped_unless_told_otherwise():
-    assert [skips(SelectionOptions(), op) for op in "cudtr"] == [False, False, False, True, False]
-    assert not skips(SelectionOptions(skipped_operations=()), "t")
-    assert skips(SelectionOptions(skipped_operations=("c", "d")), "d")

@@ -29,7 +29,6 @@ def test_chunks_cover_every_page_once_and_the_last_is_open(pages, rows, per_chun
 
 def test_a_small_table_is_one_chunk_without_a_condition():
     (chunk,) = plan_chunks(T, 3, 100, 1_000, 8)
-    assert chunk.is_whole_table
     assert chunk.predicate() == ""
 
 
