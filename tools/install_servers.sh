@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what only the tests need beside Python: Debian's PostgreSQL 15 with its plug-ins and a headless browser.
+# Installs what only the tests need beside Python: Debian's PostgreSQL 15 with its plug-ins, the sources of locales, and a
+# headless browser.
 # Where apt is absent or we may not use it, says so and goes on: the tests then use the embedded PostgreSQL alone.
 set -euo pipefail
 
@@ -10,6 +11,7 @@ need /usr/lib/postgresql/15/bin/postgres postgresql-15
 need "$lib/wal2json.so" postgresql-15-wal2json
 need "$lib/decoderbufs.so" postgresql-15-decoderbufs
 need "$lib/postgis-3.so" postgresql-15-postgis-3
+need /usr/share/i18n/locales/bg_BG locales
 need /usr/bin/chromium chromium
 need /usr/bin/chromedriver chromium-driver
 [ ${#packages[@]} -gt 0 ] || exit 0

@@ -33,6 +33,8 @@ _TEXTS = {
 }
 # Time-outs that must not end a connection that waits intentionally, and the version from which servers have them.
 _TIMEOUTS = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
+# Set once a session exists and not by its startup packet, after which the session would no longer show the database's.
+_AFTERWARDS = {"lc_monetary": "C"}
 _SESSION = {**_TEXTS, "idle_in_transaction_session_timeout": "0"}
 _DEAD_LINE_MS = 60_000
 # Both sides ask: the server has to end the session of a machine that is gone, for it may hold a claim. On a server
@@ -116,6 +118,21 @@ def has_raw_text(connection: Connection) -> bool:
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
 
 
+def servers_own(connection: Connection, name: str) -> str | None:
+    """Return a setting as the server's configuration has it, without those of databases and roles; None if refused.
+
+    A walsender that has no database shows it.
+    """
+    known = connection.info
+    dsn = make_conninfo(known.dsn, password=known.password or None, replication="true", options="")
+    try:
+        with psycopg.connect(dsn, autocommit=True) as walsender:
+            row = walsender.execute(f"SHOW {name}".encode()).fetchone()
+    except psycopg.Error:
+        return None
+    return None if row is None else str(row[0])
+
+
 def place(options: PostgresOptions) -> str:
     """Return the server's address, for messages."""
     found = _address(options)
@@ -172,15 +189,15 @@ def _parameters(options: PostgresOptions, application_name: str, statement_timeo
 
 def _prepare(connection: Connection, statements: tuple[str, ...]) -> None:
     try:
-        timeouts = [name for name, since in _TIMEOUTS.items() if connection.info.server_version >= since]
-        if timeouts:
-            connection.execute("; ".join(f"SET {name} = 0" for name in timeouts).encode())
+        timeouts = {name: "0" for name, since in _TIMEOUTS.items() if connection.info.server_version >= since}
+        settings = {**_AFTERWARDS, **timeouts}
+        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()).encode())
         for statement in statements:
             # bytes: psycopg would interpret a % in a str as a placeholder only if there are parameters; there are none.
             connection.execute(statement.encode())
         if statements:
             # They may have set these: the stream, which does not run them, would have other texts than snapshots.
-            kept = {**_TEXTS, "client_encoding": "UTF8", "standard_conforming_strings": "on"}
+            kept = {**_TEXTS, **_AFTERWARDS, "client_encoding": "UTF8", "standard_conforming_strings": "on"}
             connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in kept.items()).encode())
     except psycopg.Error as error:
         connection.close()

@@ -118,12 +118,13 @@ class PublicationMark:
 
 @dataclass(frozen=True, slots=True)
 class TypeMark:
-    """A user type of a column's values.
+    """A type of a column's values that may become another one.
 
     ``parts`` are an enum's (label oid, label) pairs in sort order, or a composite's (attnum, "") pairs: what an ALTER
-    TYPE changes for values that are stored already. ``changed`` is the transaction id (64 bits) of the last change of
-    one of them, 0 if all are as created by CREATE TYPE. ``rows`` are the xmin of the labels' pg_enum rows, in the order
-    of ``parts``: a label that was renamed and renamed back has another one. Empty in marks of older versions.
+    TYPE changes for values that are stored already. Of money (kind b) they are its decimals, (number, ""). ``changed``
+    is the transaction id (64 bits) of the last change of one of them, 0 if all are as created by CREATE TYPE. ``rows``
+    are the xmin of the labels' pg_enum rows, in the order of ``parts``: a label that was renamed and renamed back has
+    another one. Empty in marks of older versions.
     """
 
     oid: int

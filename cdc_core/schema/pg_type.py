@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+MONEY = 790
+"""The oid of money, equal in every version."""
+
 
 class TypeKind(StrEnum):
     """pg_type.typtype, with arrays (typcategory 'A' with an element) distinguished from their base types."""
@@ -25,7 +28,8 @@ class PgType:
 
     ``name`` is pg_type.typname (``int4``, ``_int4``, ``mood``), ``namespace`` its schema. ``inner`` is the element of
     an array, the base of a domain, the subtype of a range or multirange, else None. ``inner_modifier`` is the modifier
-    of a domain's base (pg_type.typtypmod), -1 for none. ``labels`` are an enum's, in sort order.
+    of a domain's base (pg_type.typtypmod), -1 for none. ``labels`` are an enum's, in sort order. ``scale`` is the
+    number of decimals of money, by the database's lc_monetary; None for other types.
     """
 
     oid: int
@@ -35,3 +39,9 @@ class PgType:
     inner: PgType | None = None
     inner_modifier: int = -1
     labels: tuple[str, ...] = ()
+    scale: int | None = None
+
+    @property
+    def money_scale(self) -> int | None:
+        """The decimals of money in the type's values, None if they contain none that is known."""
+        return self.scale if self.inner is None else self.inner.money_scale

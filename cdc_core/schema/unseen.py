@@ -158,6 +158,10 @@ def _types(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterat
         if mark.kind == "c" and mark.parts != old.parts:
             change = SchemaChange(ChangeKind.TYPE_ALTERED)
             yield Unseen(change, f"Attributes of a composite type used by {base.id} were added or dropped.")
+        if mark.kind == "b" and mark.parts != old.parts:
+            change = SchemaChange(ChangeKind.TYPE_ALTERED)
+            decimals = f"{mark.parts[0][0]} decimals now, and had {old.parts[0][0]}"
+            yield Unseen(change, f"By the database's lc_monetary, amounts of money in {base.id} have {decimals}.")
         labels = dict(mark.parts)
         if mark.kind == "e" and any(labels.get(oid) != label for oid, label in old.parts):
             change = SchemaChange(ChangeKind.TYPE_ALTERED)

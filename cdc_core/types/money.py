@@ -1,12 +1,13 @@
-"""money. The server prints it by lc_monetary, which is not in the stream: symbols are ignored, signs recognised.
+"""money: a whole number of the smallest unit of a currency, of which the database's lc_monetary has so many decimals.
 
-A parenthesis or a minus means negative. The last point or comma is the decimal one unless exactly three digits follow
-it, which are then a group of thousands.
+Every session has lc_monetary C (``postgres/connect``), in which the server prints that number as hundredths, as
+``-$1,234.56``, whatever the locale is. The decimals are those of the type (``PgType.scale``), read from the server.
 """
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Decimal
+import re
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -15,126 +16,115 @@ import pyarrow.compute as pc
 from cdc_core.schema.table import Column
 from cdc_core.types import semantic
 from cdc_core.types._flat import flatten, gather
-from cdc_core.types._kernels import Bools, Ints, from_flat, unscaled_bytes, validity
+from cdc_core.types._kernels import Bools, from_flat, unscaled_bytes, validity
 from cdc_core.types._slow_path import scatter
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
+from cdc_core.types.numeric import java_bytes
 from cdc_core.types.options import DecimalHandlingMode, TypeOptions
 from cdc_core.types.rule import Resolve, TypeRule, builtin
 
-_NATURAL = pa.decimal128(19, 2)
+_DIGITS = 19
+_SCALE = 2
+_HUNDREDTHS = re.compile(r"(-?)\$?([0-9][0-9,]*)\.([0-9]{2})")
 
 
-def to_decimal(text: pa.Array) -> Converted:
-    """Convert to decimal128(19, 2)[N]."""
-    cents, places, bad = _parse(text)
-    values = cents.cast(pa.decimal128(38, 0))
-    rare = (places != 2) & ~bad
-    # Two decimals are the usual case: the integer's digits are the decimal's.
-    exact = _rescaled(values, _NATURAL)
-    return scatter("money", text, exact, rare | bad, _one)
+def to_decimal(scale: int) -> Convert:
+    """Return the converter to decimal128(19, scale); text that is not of lc_monetary C is bad."""
+    arrow_type = pa.decimal128(_DIGITS, scale)
 
-
-def _rescaled(values: pa.Array, arrow_type: pa.Decimal128Type) -> pa.Array:
-    return pa.Array.from_buffers(arrow_type, len(values), values.buffers(), values.null_count, values.offset)
-
-
-def _parse(text: pa.Array) -> tuple[pa.Array, Ints, Bools]:
-    """Return each row's digits as a signed integer, how many of them are decimals, and which rows have no digits."""
-    valid = validity(text)
-    data, starts, ends, _ = flatten(text)
-    data, starts, ends = gather(data, starts, ends)
-    digit = (data >= ord("0")) & (data <= ord("9"))
-    before = np.zeros(len(data) + 1, dtype=np.int64)
-    np.cumsum(digit, out=before[1:])
-    counts = before[ends] - before[starts]
-    negative = _any_in(starts, ends, (data == ord("-")) | (data == ord("(")))
-    bad = (counts == 0) | (counts > 18)
-    if valid is not None:
-        bad &= valid
-    lengths = np.where(bad, 0, counts)
-    kept = digit & np.repeat(~bad, ends - starts)
-    numbers = from_flat(data[kept], lengths, None, pa.string())
-    empty = lengths == 0
-    numbers = pc.if_else(pa.array(empty), "0", numbers).cast(pa.int64()).to_numpy(zero_copy_only=False)
-    signed = pa.array(np.where(negative, -numbers, numbers), mask=None if valid is None else ~valid)
-    return signed, _places(data, starts, ends, before), bad
-
-
-def _any_in(starts: Ints, ends: Ints, marks: Bools) -> Bools:
-    before = np.zeros(len(marks) + 1, dtype=np.int64)
-    np.cumsum(marks, out=before[1:])
-    found: Bools = before[ends] > before[starts]
-    return found
-
-
-def _places(data: np.ndarray, starts: Ints, ends: Ints, before: Ints) -> Ints:
-    """Return the number of digits after the last separator; 0 if there is none, or if they are a group of three."""
-    separators = np.flatnonzero((data == ord(".")) | (data == ord(",")))
-    if not len(separators):
-        return np.zeros(len(starts), dtype=np.int64)
-    last = np.searchsorted(separators, ends, side="left") - 1
-    at = separators[np.maximum(last, 0)]
-    inside = (last >= 0) & (at >= starts)
-    after = before[ends] - before[np.where(inside, at, ends)]
-    places: Ints = np.where(after == 3, 0, after)
-    return places
-
-
-def _one(text: str) -> Decimal:
-    digits = "".join(character for character in text if character in "0123456789")
-    separator = max(text.rfind("."), text.rfind(","))
-    after = sum(character in "0123456789" for character in text[separator:]) if separator >= 0 else 0
-    if not digits:
-        raise ValueError("no digits")
-    value = int(digits) * 10 ** (2 if after in (0, 3) else 2 - after) if after <= 3 else -1
-    if value < 0 or value >= 10**19:
-        raise ValueError("not an amount")
-    return Decimal(-value if "-" in text or "(" in text else value).scaleb(-2)
-
-
-def _precise(places: int) -> Convert:
-    wide = pa.decimal128(38, min(places, 19))
-    step = Decimal(1).scaleb(-places)
+    def one(text: str) -> Decimal:
+        parts = _HUNDREDTHS.fullmatch(text)
+        if parts is None:
+            raise ValueError("not an amount under lc_monetary C")
+        return Decimal(parts[1] + parts[2].replace(",", "") + parts[3]).scaleb(-scale)
 
     def convert(text: pa.Array) -> Converted:
-        amounts = to_decimal(text)
-        if places == 2:
-            return Converted(unscaled_bytes(amounts.values), amounts.bad)
-        if 2 < places <= 19:
-            return Converted(unscaled_bytes(amounts.values.cast(wide)), amounts.bad)
-        # row-wise: money.fraction.digits of 0, 1 or more than 19 is not used by any locale
-        rounded = [
-            None if value is None else value.quantize(step, ROUND_HALF_UP, context=None)
-            for value in amounts.values.to_pylist()
-        ]
-        unscaled = [None if value is None else int(value.scaleb(places)) for value in rounded]
-        return Converted(unscaled_bytes(pa.array(unscaled, pa.decimal128(38, 0))), amounts.bad)
+        units, rare = _units(text)
+        values = units.cast(pa.decimal128(38, 0))
+        # The integer's digits are the decimal's.
+        exact = pa.Array.from_buffers(arrow_type, len(values), values.buffers(), values.null_count, values.offset)
+        return scatter("money", text, exact, rare, one)
 
     return convert
 
 
-def _text(text: pa.Array) -> Converted:
-    amounts = to_decimal(text)
-    return Converted(amounts.values.cast(pa.string()), amounts.bad)
+def _units(text: pa.Array) -> tuple[pa.Array, Bools]:
+    """Return each row's number of smallest units, and which rows have more than 18 digits or are no such text."""
+    valid = validity(text)
+    data, starts, ends, _ = flatten(text)
+    data, starts, ends = gather(data, starts, ends)
+    padded = np.append(data, np.zeros(2, dtype=np.uint8))
+    digit = (data >= ord("0")) & (data <= ord("9"))
+    counts, commas = _count(digit, starts, ends), _count(data == ord(","), starts, ends)
+    negative = padded[starts] == ord("-")
+    symbol = padded[starts + negative] == ord("$")
+    lengths = ends - starts
+    # Nothing else is in the text than what is counted here.
+    plain = (counts + commas + negative + symbol + 1 == lengths) & (counts > 2) & (counts <= _DIGITS - 1)
+    plain &= padded[np.maximum(ends - 3, 0)] == ord(".")
+    for place in (ends - 1, ends - 2, starts + negative + symbol):
+        plain &= (padded[np.maximum(place, 0)] != ord(",")) & (place >= starts)
+    numbers = from_flat(data[digit & np.repeat(plain, lengths)], np.where(plain, counts, 0), None, pa.string())
+    numbers = pc.if_else(pa.array(plain), numbers, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return pa.array(np.where(negative, -numbers, numbers), mask=None if valid is None else ~valid), ~plain
 
 
-def _double(text: pa.Array) -> Converted:
-    amounts = to_decimal(text)
-    return Converted(amounts.values.cast(pa.string()).cast(pa.float64()), amounts.bad)
+def _count(marks: Bools, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    before = np.zeros(len(marks) + 1, dtype=np.int64)
+    np.cumsum(marks, out=before[1:])
+    return np.asarray(before[ends] - before[starts])
+
+
+def _precise(amounts: Convert, scale: int, places: int) -> Convert:
+    def convert(text: pa.Array) -> Converted:
+        converted = amounts(text)
+        values = converted.values
+        if places < scale:
+            values = pc.round(values, places, "half_towards_infinity")
+        if places <= _DIGITS:
+            return Converted(unscaled_bytes(values.cast(pa.decimal128(38, places))), converted.bad)
+        # row-wise: a money.fraction.digits of more than 19 is not used by any locale
+        octets = [
+            None if value is None else java_bytes(int(value.scaleb(scale)) * 10 ** (places - scale))
+            for value in values.to_pylist()
+        ]
+        return Converted(pa.array(octets, pa.binary()), converted.bad)
+
+    return convert
+
+
+def _text(amounts: Convert) -> Convert:
+    def convert(text: pa.Array) -> Converted:
+        converted = amounts(text)
+        return Converted(converted.values.cast(pa.string()), converted.bad)
+
+    return convert
+
+
+def _double(amounts: Convert) -> Convert:
+    def convert(text: pa.Array) -> Converted:
+        converted = amounts(text)
+        return Converted(converted.values.cast(pa.string()).cast(pa.float64()), converted.bad)
+
+    return convert
 
 
 def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec:
-    """decimal(19, 2) in the lake; Decimal of ``money.fraction.digits``, double or text in events."""
+    """decimal(19, decimals) in the lake; Decimal of ``money.fraction.digits``, double or text in events."""
+    scale = _SCALE if column.type.scale is None else column.type.scale
+    amounts = to_decimal(scale)
     digits = options.money_fraction_digits
     mode = options.decimal_handling_mode
     if mode is DecimalHandlingMode.DOUBLE:
-        event = EventConverter(semantic.plain("double"), pa.float64(), _double, fallback=0.0)
+        event = EventConverter(semantic.plain("double"), pa.float64(), _double(amounts), fallback=0.0)
     elif mode is DecimalHandlingMode.STRING:
-        event = EventConverter(semantic.plain("string"), pa.string(), _text, fallback=f"{Decimal(0):.{digits}f}")
+        event = EventConverter(
+            semantic.plain("string"), pa.string(), _text(amounts), fallback=f"{Decimal(0):.{digits}f}"
+        )
     else:
         schema = semantic.logical("bytes", semantic.CONNECT_DECIMAL, (("scale", str(digits)),))
-        event = EventConverter(schema, pa.binary(), _precise(digits), fallback=b"\0")
-    return ColumnCodec(NaturalConverter(_NATURAL, to_decimal), event)
+        event = EventConverter(schema, pa.binary(), _precise(amounts, scale, digits), fallback=b"\0")
+    return ColumnCodec(NaturalConverter(pa.decimal128(_DIGITS, scale), amounts), event)
 
 
 RULES: tuple[TypeRule, ...] = (builtin("money", build, "money"),)

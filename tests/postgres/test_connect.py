@@ -24,6 +24,7 @@ SESSION = {
     "extra_float_digits": "3",
     "bytea_output": "hex",
     "client_encoding": "UTF8",
+    "lc_monetary": "C",
 }
 
 TIME_OUTS = {"statement_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout"}
@@ -38,6 +39,7 @@ def options(pg: Cluster) -> PostgresOptions:
         "timezone = 'Asia/Tokyo'",
         "bytea_output = 'escape'",
         "intervalstyle = 'iso_8601'",
+        "lc_monetary = 'C.UTF-8'",
     ):
         pg.execute("postgres", f'alter database "{database}" set {setting}')
     return options_for(pg, database)

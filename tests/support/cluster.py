@@ -127,17 +127,23 @@ class Cluster:
     user: str = USER
     password: str = PASSWORD
     made: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
     _owned: list[Path] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
     _kept: dict[str, psycopg.Connection[tuple[Any, ...]]] = field(default_factory=dict)
 
     @classmethod
     def start(
-        cls, flavour: str = "debian15", settings: dict[str, Any] | None = None, folder: Path | None = None
+        cls,
+        flavour: str = "debian15",
+        settings: dict[str, Any] | None = None,
+        folder: Path | None = None,
+        environment: dict[str, str] | None = None,
     ) -> Cluster:
         """Make a server in ``folder`` (a fresh temporary one by default, removed by ``stop``) and wait until it is up.
 
-        ``settings`` are added to postgresql.conf. A folder that already holds a server's data is started again.
+        ``settings`` are added to postgresql.conf, ``environment`` to the server's own. A folder that already holds a
+        server's data is started again.
         """
         if flavour in released.VERSIONS and released.is_offered():
             released.fetch(flavour)
@@ -154,7 +160,8 @@ class Cluster:
         owned[0].chmod(0o755)
         allowed = {PLUGIN_LIBRARIES: _LIBRARIES} if knows(programs, PLUGIN_LIBRARIES) else {}
         wanted = {**_SETTINGS, **allowed, **(settings or {})}
-        cluster = cls(flavour, programs, folder, owned[0], free_port(), wanted, _owned=owned)
+        cluster = cls(flavour, programs, folder, owned[0], free_port(), wanted)
+        cluster.environment, cluster._owned = environment or {}, owned
         try:
             if not (folder / "PG_VERSION").exists():
                 cluster._initialise()
@@ -372,6 +379,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env={**os.environ, **self.environment},
                 start_new_session=True,  # a Ctrl-C at the terminal is the test run's affair, not the server's
             )
         end = time.monotonic() + patient(60)

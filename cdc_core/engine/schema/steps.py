@@ -148,8 +148,8 @@ class SchemaSteps:
 def same_layout(one: TableSchema, other: TableSchema) -> bool:
     """Whether rows of both are read in the same way: same columns, types, key and replica identity."""
     return (
-        [(c.name, c.type.oid, c.modifier) for c in one.columns]
-        == [(c.name, c.type.oid, c.modifier) for c in other.columns]
+        [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in one.columns]
+        == [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in other.columns]
         and row_key(one) == row_key(other)
         and one.identity is other.identity
         and one.oid == other.oid

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cdc_core.postgres.connect import Connection
@@ -16,6 +16,9 @@ from cdc_core.schema.fingerprint import (
     StorageMark,
     TypeMark,
 )
+from cdc_core.schema.pg_type import MONEY
+
+_MONEY_ARRAY = 791
 
 # relfilenode is read as a column, because pg_relation_filenode() ignores the query's snapshot. A partition that was
 # created as one has rows in pg_attribute as old as its row type; ATTACH and DETACH rewrite each of them, as does ALTER
@@ -91,13 +94,14 @@ _BY_SCHEMA = """
 """
 _NO_SCHEMAS = "SELECT NULL::oid AS leaf, NULL::json AS marks WHERE false"
 
-# Enums and composites used by the columns, also in arrays, domains, ranges and composites' attributes. Types created by
-# initdb cannot be altered. A row's transaction id has 32 bits, and the last 2^31 are distinguished; the current epoch
-# extends it to 64 bits.
+# Enums, composites and money used by the columns, also in arrays, domains, ranges and composites' attributes. Other
+# types created by initdb cannot be altered. A row's transaction id has 32 bits, and the last 2^31 are distinct: the
+# current epoch extends it to 64.
 _TYPES = """
 WITH RECURSIVE used(relation, oid) AS (
     SELECT DISTINCT a.attrelid, a.atttypid FROM pg_attribute a
-    WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+    WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+      AND (a.atttypid >= 16384 OR a.atttypid IN ({money}))
     UNION
     SELECT u.relation, inner_type.oid
     FROM used u JOIN pg_type t ON t.oid = u.oid
@@ -106,10 +110,10 @@ WITH RECURSIVE used(relation, oid) AS (
         UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN ({ranges})
         UNION ALL SELECT a.atttypid FROM pg_attribute a
                   WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped
-    ) AS inner_type(oid) ON inner_type.oid >= 16384
+    ) AS inner_type(oid) ON inner_type.oid >= 16384 OR inner_type.oid IN ({money})
 )
 SELECT u.relation::bigint, t.oid::bigint, t.typtype::text, part.marks, coalesce(part.changed, 0)
-FROM used u JOIN pg_type t ON t.oid = u.oid AND t.typtype IN ('e', 'c')
+FROM used u JOIN pg_type t ON t.oid = u.oid AND (t.typtype IN ('e', 'c') OR t.oid = {money_oid})
 CROSS JOIN (SELECT txid_snapshot_xmax(txid_current_snapshot())) AS now(xid)
 JOIN LATERAL (
     SELECT json_agg(json_build_array(number, label, xid::text) ORDER BY place) FILTER (WHERE is_live),
@@ -125,13 +129,18 @@ ORDER BY u.relation, t.oid
 
 
 def fingerprints(
-    connection: Connection, oids: Iterable[int], publication: str = "", sent: PublicationMark | None = None
+    connection: Connection,
+    oids: Iterable[int],
+    publication: str = "",
+    sent: PublicationMark | None = None,
+    money_scale: Callable[[], int] = lambda: 0,
 ) -> dict[int, Fingerprint]:
     """Return table oid → fingerprint; a table that no longer exists is left out.
 
     ``publication`` is the publication's name; if empty, the fingerprints do not include publications, but ``sent``
-    where it is given: then partitions are sent by their own names. The two queries use the same snapshot only inside of
-    a REPEATABLE READ transaction. Raises SourceError or TransientError.
+    where it is given: then partitions are sent by their own names. ``money_scale`` returns the decimals of money. The
+    two queries use the same snapshot only inside of a REPEATABLE READ transaction. Raises SourceError or
+    TransientError.
     """
     arguments = {"oids": sorted(set(oids)), "publication": publication}
     if not arguments["oids"]:
@@ -142,7 +151,7 @@ def fingerprints(
         types = connection.execute(_types_query(version), arguments).fetchall()
     by_table: dict[int, list[TypeMark]] = {}
     for relation, oid, kind, parts, changed in types:
-        pairs = tuple((part[0], part[1]) for part in parts or ())
+        pairs = ((money_scale(), ""),) if oid == MONEY else tuple((part[0], part[1]) for part in parts or ())
         written = tuple(part[2] for part in parts or ()) if kind == "e" else ()
         by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs, changed, written))
     found = {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
@@ -168,7 +177,8 @@ def _marks_query(version: int) -> str:
 
 
 def _types_query(version: int) -> str:
-    return _TYPES.format(ranges="r.rngtypid, r.rngmultitypid" if version >= 140000 else "r.rngtypid")
+    ranges = "r.rngtypid, r.rngmultitypid" if version >= 140000 else "r.rngtypid"
+    return _TYPES.format(ranges=ranges, money=f"{MONEY}, {_MONEY_ARRAY}", money_oid=MONEY)
 
 
 def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publication: bool) -> Fingerprint:

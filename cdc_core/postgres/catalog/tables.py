@@ -215,7 +215,7 @@ class Catalog:
         SourceError or TransientError.
         """
         with self._lock, self._one_state("reading table metadata"):
-            return fingerprints(self._connection, oids, self._publication, self._sent)
+            return self._fingerprints(oids)
 
     def storage_stamp(self, oids: Iterable[int]) -> str:
         """Return a text that is another one once the tables' values may have changed without an event.
@@ -290,6 +290,11 @@ class Catalog:
         self.types.load(column.type_oid for column in relation.columns)
         return next(iter(facts.items()), (relation.oid, None))
 
+    def _fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
+        return fingerprints(
+            self._connection, oids, self._publication, self._sent, money_scale=lambda: self.types.money_scale
+        )
+
     @contextmanager
     def _one_state(self, doing: str) -> Iterator[None]:
         """Run all queries inside in one snapshot of the catalogue, with the server's errors translated."""
@@ -325,7 +330,7 @@ class Catalog:
             indexes = self._connection.execute(_INDEXES.format(key_columns=key_columns), (list(facts),)).fetchall()
             leaves = self._connection.execute(_LEAVES, (list(facts),)).fetchall() if version >= 110000 else []
             wanted = facts if with_marks else ()
-            for oid, marks in fingerprints(self._connection, wanted, self._publication, self._sent).items():
+            for oid, marks in self._fingerprints(wanted).items():
                 facts[oid].fingerprint = marks
             self.types.load(row[2] for row in columns)
         in_leaves = {(row[0], row[1]): (True, row[3] if row[2] == 0 and row[3] == row[4] else None) for row in leaves}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from cdc_core.postgres.catalog.money import decimals
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema.pg_type import MONEY, PgType, TypeKind
 
 _TYPES = """
 WITH RECURSIVE needed AS (
@@ -32,12 +33,22 @@ FROM pg_type i WHERE i.oid = {outer}.oid
 
 
 class TypeCatalog:
-    """Types by oid, each read once. As in Debezium, a run uses an enum's labels as of its start."""
+    """Types by oid, each read once. As in Debezium, a run uses an enum's labels as of its start; so with the decimals
+    of money.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._types: dict[int, PgType] = {}
         self._former: dict[int, PgType] = {}
+        self._money_scale: int | None = None
+
+    @property
+    def money_scale(self) -> int:
+        """The decimals of money in this database. Raises SourceError or TransientError."""
+        if self._money_scale is None:
+            self._money_scale = decimals(self._connection)
+        return self._money_scale
 
     def remember(self, types: Iterable[PgType]) -> None:
         """Add descriptions that were recorded earlier, for types that no longer exist when a change is read."""
@@ -80,5 +91,6 @@ class TypeCatalog:
         _, name, namespace, kind, is_array, inner_oid, modifier, labels = found[oid]
         inner = self._build(inner_oid, found, built) if inner_oid else None
         type_kind = TypeKind.ARRAY if is_array else TypeKind(kind)
-        built[oid] = PgType(oid, name, namespace, type_kind, inner, modifier, tuple(labels or ()))
+        scale = self.money_scale if oid == MONEY else None
+        built[oid] = PgType(oid, name, namespace, type_kind, inner, modifier, tuple(labels or ()), scale)
         return built[oid]

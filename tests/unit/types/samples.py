@@ -63,7 +63,7 @@ SAMPLES: dict[str, Sample] = {
     "numeric(5,-2)": _base("numeric", "12300", "0", "-9999900", modifier=numeric(5, -2), scalar=False),
     "numeric(3,5)": _base("numeric", "0.00123", "-0.00001", "0.00000", modifier=numeric(3, 5)),
     "money": _base(
-        "money", "$1,234.56", "-$0.01", "($5.00)", rare=("$92,233,720,368,547,758.07", "￥1,234", "1.234,5 €")
+        "money", "$1,234.56", "-$0.01", "-12.34", rare=("-$92,233,720,368,547,758.08", "￥1,234", "($5.00)")
     ),
     "text": _base("text", "", "plain", 'quo"te \\ 日本', "line\nbreak"),
     "varchar": _base("varchar", "abc", "", modifier=14),
