@@ -27,13 +27,12 @@ Stored as the server's text, because no lake type is exact: `time` (24:00:00 is 
 time zone`, `interval` (months, days and seconds do not convert into each other), `uuid`, `json`, `xml`, bit strings,
 network addresses, ranges.
 
-`money` is a whole number of the smallest unit of a currency. It has as many decimals in the lake as by the `lc_monetary`
-of the database (`ALTER DATABASE`, `ALTER ROLE ALL`, else the server's configuration): those that its users see, three in
-`ar_KW`, none in `ja_JP`. A setting of the connecting role or in its environment changes nothing. If the database gets
-an `lc_monetary` with another number of decimals, the next run reads its tables with such columns again. Sessions of
-wal2lake have `lc_monetary = 'C'`, also where they run your SQL (`snapshot.select.statement.overrides`,
-`heartbeat.action.query`, conditions of signals): compare amounts there with literals such as `'$12.34'::money`, in
-hundredths of the unit's hundredfold, or better with other columns.
+`money` is a whole number of the smallest unit of a currency. In the lake it has the decimals that the `lc_monetary` of
+the database has (`ALTER DATABASE`, `ALTER ROLE ALL`, else the server's configuration), as its users see it: three for
+`ar_KW`, none for `ja_JP`. A setting of the connecting role or of its environment changes nothing. If the database gets
+a locale with another number of decimals, the next run reads its tables with such columns again. The sessions of
+wal2lake have `lc_monetary = 'C'`, also for your own SQL (`snapshot.select.statement.overrides`, conditions of signals,
+`heartbeat.action.query`): there `'12.34'::money` and `12.34::money` are 1234 of the smallest unit.
 
 Values are the same through each output plug-in, with these exceptions: decoderbufs sends `time with time zone` in UTC
 (`+00`), wal2json sends `NaN` and infinity of `real`, `double precision` and `numeric` as null, and both send stored
