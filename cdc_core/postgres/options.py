@@ -275,7 +275,11 @@ class PostgresOptions:
     heartbeat_interval_ms: int = option(
         "heartbeat.interval.ms", 0, "Time between heartbeat records; 0 for none.", parse=at_least(0)
     )
-    heartbeat_action_query: str = option("heartbeat.action.query", "", "SQL run with each heartbeat.")
+    heartbeat_action_query: str = option(
+        "heartbeat.action.query",
+        "",
+        "SQL that every run executes at its start and after each heartbeat.interval.ms, with or without a lake.",
+    )
     lsn_flush_mode: LsnFlushMode = option(
         "lsn.flush.mode", LsnFlushMode.CONNECTOR, "Whether durable positions are confirmed to the slot."
     )

@@ -29,6 +29,7 @@ from cdc_core.errors import SourceError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.heartbeat import HeartbeatAction
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.source import Source
 from cdc_core.schema.pg_type import PgType
@@ -138,7 +139,15 @@ def _drain(
             confirmations = Confirmations(confirm, None if recorded is None else recorded.log)
             pause, follow = engine.freshness_seconds / 2, _following(recorded)
             run = StreamRun(
-                reader, into, confirmations, pause, start, source.sendable_lsn, hooks, before_durable=follow
+                reader,
+                into,
+                confirmations,
+                pause,
+                start,
+                source.sendable_lsn,
+                hooks,
+                before_durable=follow,
+                heartbeat=HeartbeatAction(context.config.postgres).run_if_due,
             )
             try:
                 report = run.run(until)

@@ -22,8 +22,7 @@ from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.envelope.stream_events import StreamEvents
 from cdc_core.lsn import Lsn
 from cdc_core.offsets.delivered import Delivered
-from cdc_core.postgres.connect import connect
-from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.heartbeat import HeartbeatAction
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableSchema
@@ -119,12 +118,21 @@ class EnvelopeRun:
         translator = self._source.translator(catalog, tables)
         with closing(translator), ReplicationStream(self._source.options, start_lsn=began_at or None) as stream:
             segments = SlotSegments(stream, began_at, registry.describe, translator)
-            report = self.follow(segments, until, should_stop)
+            report = self.follow(segments, until, should_stop, HeartbeatAction(self._source.options).run_if_due)
             self._marked.settle(segments)
             return report
 
-    def follow(self, segments: Segments, until: Until, should_stop: Callable[[], bool]) -> StreamReport:
-        """As ``stream``, with the segments of any reader; what was written last may not be durable yet."""
+    def follow(
+        self,
+        segments: Segments,
+        until: Until,
+        should_stop: Callable[[], bool],
+        heartbeat: Callable[[], None] = lambda: None,
+    ) -> StreamReport:
+        """As ``stream``, with the segments of any reader; what was written last may not be durable yet.
+
+        ``heartbeat`` runs heartbeat.action.query, where no other reader of the slot does.
+        """
         events = StreamEvents(
             self._context,
             self._rows.change_events,
@@ -134,7 +142,7 @@ class EnvelopeRun:
         marked, output, signals = self._marked, self._marked.output, self._signals
         delivered = self._delivered(events)
         started = last_data = time.monotonic()
-        xmin, action = _Xmin(self._source), _HeartbeatAction(self._source.options)
+        xmin = _Xmin(self._source)
         written, count, idle = 0, 0, IdleEnd(self._source.sendable_lsn)
         reason: str | None = None
         while reason is None:
@@ -162,7 +170,7 @@ class EnvelopeRun:
                 written += self._between(signals, segments, found is None)
                 last_data = time.monotonic() if signals.snapshots.is_busy else last_data
             segments.confirm_idle(not segments.is_open and output.is_settled)
-            action.run_if_due()
+            heartbeat()
             reason = "request" if should_stop() else None
             reason = reason or self._is_over(until, started, last_data, idle, segments)
         return StreamReport(count, written, marked.position.lsn, (), time.monotonic() - started, reason)
@@ -234,22 +242,3 @@ class _Xmin:
             self._value = self._source.slot().catalog_xmin
             self._due = time.monotonic() + self._every
         return self._value
-
-
-class _HeartbeatAction:
-    """heartbeat.action.query, run again after heartbeat.interval.ms; never if one of them is not set."""
-
-    def __init__(self, options: PostgresOptions) -> None:
-        self._options = options
-        self._due = time.monotonic()
-
-    def run_if_due(self) -> None:
-        """Run it on a connection of its own. Raises SourceError or TransientError."""
-        options = self._options
-        if not options.heartbeat_interval_ms or not options.heartbeat_action_query or time.monotonic() < self._due:
-            return
-        with connect(options) as connection:
-            # The user's own statement, which reads nothing for a destination.
-            connection.execute("SET row_security = on")
-            connection.execute(options.heartbeat_action_query.encode())
-        self._due = time.monotonic() + options.heartbeat_interval_ms / 1000

@@ -147,7 +147,8 @@ class _Tally:
 class StreamRun:
     """Streams batches from a SlotReader to a Sink until a limit is reached or it is stopped.
 
-    ``before_durable`` is called after something was received, before any of it is durable or confirmed.
+    ``before_durable`` is called after something was received, before any of it is durable or confirmed; ``heartbeat``
+    between rounds, often: it runs heartbeat.action.query when this is due.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class StreamRun:
         hooks: Hooks | None = None,
         *,
         before_durable: Callable[[], None] = lambda: None,
+        heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
         self._reader = reader
         self._idle = IdleEnd(wal_end)
@@ -169,6 +171,7 @@ class StreamRun:
         self._round_seconds = round_seconds
         self._hooks = hooks or Hooks()
         self._before_durable = before_durable
+        self._heartbeat = heartbeat
         self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
         self._started = time.monotonic()
         self._last_round = float("-inf")
@@ -182,6 +185,7 @@ class StreamRun:
             self._hooks.on_start()
         while True:
             self._wait_for_turn()
+            self._heartbeat()
             batch = self._reader.next_batch(_POLL_SECONDS)
             if batch is not None:
                 self._round(batch)
@@ -205,6 +209,7 @@ class StreamRun:
         while (left := self._last_round + self._round_seconds - time.monotonic()) > 0:
             if self._must_stop():
                 return
+            self._heartbeat()
             time.sleep(min(left, _POLL_SECONDS))
 
     def _must_stop(self) -> bool:

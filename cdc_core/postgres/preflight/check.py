@@ -13,6 +13,7 @@ from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.postgres.preflight.script import CONNECTION, REPLICATION
 from cdc_core.postgres.preflight.server import (
     encoding,
+    heartbeat_query,
     output_plugin,
     replication_slots,
     sender_timeout,
@@ -53,6 +54,7 @@ CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     publication_ready.check,
     row_filters.check,
     slot_ready.check,
+    heartbeat_query.check,
 )
 
 

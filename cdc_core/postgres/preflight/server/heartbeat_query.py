@@ -1,0 +1,35 @@
+"""Checks whether the server would run heartbeat.action.query, without running it."""
+
+from __future__ import annotations
+
+import psycopg
+
+from cdc_core.postgres.preflight.context import Context
+from cdc_core.postgres.preflight.finding import Finding, doubtful, good
+from cdc_core.postgres.sqlstate import server_error
+
+NAME = "heartbeat query"
+# What a plan does not find. Other errors may be EXPLAIN's own: it takes no CALL, and no two statements.
+_MISSING = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedTable,
+)
+
+
+def check(context: Context) -> list[Finding]:
+    """Run the check."""
+    query = context.options.heartbeat_action_query
+    if not query or not context.options.heartbeat_interval_ms:
+        return []
+    try:
+        # Prepared: the server then takes one statement only, so that nothing is run after the one that is explained.
+        context.connection.execute(b"EXPLAIN " + query.encode(), prepare=True)
+    except _MISSING as error:
+        found = server_error(error, "planning heartbeat.action.query").message
+        return [doubtful(NAME, found, "Correct the query, or grant what it needs: a run logs the error and goes on.")]
+    except psycopg.Error:
+        return []
+    return [good(NAME, "The server can run heartbeat.action.query.")]
