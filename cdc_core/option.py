@@ -31,6 +31,21 @@ class Status(StrEnum):
     REFUSED = "refused"
 
 
+class Named(StrEnum):
+    """What the entries of a property name; the values complete "matches no …"."""
+
+    NOTHING = ""
+    LATER = "name that is known only when records arrive"
+    SCHEMAS = "schema with tables"
+    TABLES = "table"
+    CAPTURED = "captured table"
+    COLUMNS = "column of a captured table"
+    TYPES = "column of a captured table by its type"
+    # One name each, which is not a regular expression.
+    TABLE = "table of the database"
+    CAPTURED_TABLE = "table that is captured"
+
+
 def _as_it_is(text: str) -> str:
     return text
 
@@ -75,7 +90,7 @@ class Property:
     ``parse`` converts its text to the field's value and raises ValueError with what was expected. ``aliases`` are older
     names, accepted with one warning. ``pattern`` marks a family of names (``column.mask.with.N.chars``): a regex whose
     groups, with the value, are one entry of the field's tuple. ``reason`` is why it is ignored, refused or not yet
-    supported.
+    supported. ``names`` is what its entries name: one that names nothing is reported.
     """
 
     name: str
@@ -90,7 +105,7 @@ class Property:
     required: bool = False
     secret: bool = False
     pattern: str = ""
-    group: str = ""
+    names: Named = Named.NOTHING
 
 
 def option(
@@ -105,6 +120,7 @@ def option(
     pattern: str = "",
     status: Status = Status.SUPPORTED,
     reason: str = "",
+    names: Named = Named.NOTHING,
 ) -> Any:
     """Declare a property as a dataclass field. The parser is derived from the default's type unless one is given."""
     parser, kind, allowed = (
@@ -112,7 +128,9 @@ def option(
         if parse is None
         else (parse, getattr(parse, "kind", "string"), getattr(parse, "allowed", ()))
     )
-    declared = Property(name, default, doc, parser, status, reason, aliases, allowed, kind, required, secret, pattern)
+    declared = Property(
+        name, default, doc, parser, status, reason, aliases, allowed, kind, required, secret, pattern, names
+    )
     # Families contain salts and Spark's credentials in names and values, so they are not in a repr, like secrets.
     return dataclasses.field(default=default, metadata={"property": declared}, repr=not (secret or pattern))
 

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
 from cdc_core.assemble.session_start import SessionStart
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.run_state import state_file
 from cdc_core.engine.scratch import spark_scratch
-from cdc_core.errors import CdcError, MissingKeyError, SourceError, TableError, UnreadableError
+from cdc_core.errors import CdcError, MissingKeyError, TableError, UnreadableError
 from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
@@ -187,12 +188,13 @@ class RunContext:
         tables = self.lake_tables(source)
         for error in self.misfits(tables) if self.has_lake else ():
             raise error
+        say_effects(self.config, source, writes_events=self.has_kafka)
         if not tables:
-            raise SourceError(
-                f"No table of database {self.config.postgres.database_dbname} is captured.",
-                "Check table.include.list, schema.include.list and the exclude lists; entries match schema.table, and "
-                "a partitioned table is captured under its own name only if the publication sets "
-                "publish_via_partition_root.",
+            source.warn(
+                f"No table of database {self.config.postgres.database_dbname} is captured yet. Check "
+                "table.include.list, schema.include.list and the exclude lists; entries match schema.table, and a "
+                "partitioned table is captured under its own name only if the publication sets "
+                "publish_via_partition_root."
             )
         source.check_publication(tables)
         recreate_lost_slot(source, recreates_slot)

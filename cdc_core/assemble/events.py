@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
+from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.signals.envelopes import envelope_signals
 from cdc_core.engine.envelopes.acknowledged import OnBatch
 from cdc_core.engine.envelopes.marked_output import MarkedOutput
@@ -70,8 +71,9 @@ class Events:
             self._tables = source.tables()
             self._left = self._marked.open()
             return
-        recreate_lost_slot(source, self._mode.position_lost)
         self._tables = source.tables()
+        say_effects(config, source, writes_events=True)
+        recreate_lost_slot(source, self._mode.position_lost)
         added = source.publish(self._tables, always=context.published_always).added
         if added and source.slot().exists and not source.await_older_transactions():
             raise OlderTransactionsError(

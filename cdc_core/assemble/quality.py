@@ -13,7 +13,6 @@ from cdc_core.errors import CdcError
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.quality.great_expectations import suite_problem
-from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rule_files import RuleFile, RuleFiles, read_rule_files
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
@@ -54,19 +53,14 @@ def rules_findings(context: RunContext) -> list[Finding]:
     except CdcError as error:
         return [bad("rules", error.message, error.remedy)]
     count = len(quality.quality_rules) + sum(len(file.rules) for file in files)
-    unused = _unused_rules(quality, files, [table.id for table in tables])
+    unused = _unused_rules(files, [table.id for table in tables])
     return [*unused, good("rules", f"All {count} rules are valid.")]
 
 
-def _unused_rules(quality: QualityOptions, files: Sequence[RuleFile], tables: Sequence[TableId]) -> list[Finding]:
-    """Report rules of tables that are not captured: they would never be evaluated, and nobody would notice."""
+def _unused_rules(files: Sequence[RuleFile], tables: Sequence[TableId]) -> list[Finding]:
+    """Report rule files of tables that are not captured: they would never be evaluated, and nobody would notice."""
     names = [str(table) for table in tables]
     said = [
-        (f"Rule {name} is for {rule.table}, which is not a captured table.", rule.table)
-        for name, rule in quality.quality_rules
-        if rule.table not in names
-    ]
-    said += [
         (f"{file.path} is for no captured table.", Path(file.path).stem)
         for file in files
         if not any(file.is_for(table) for table in tables)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cdc_core.config.reach import out_of_reach
 from cdc_core.config.references import has_reference
 from cdc_core.envelope.routing import routing_of
 from cdc_core.errors import ConfigError
@@ -17,6 +17,7 @@ from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
 from cdc_core.postgres.options import InProgress, PostgresOptions
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
+from cdc_core.schema.table import TableId
 from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_pattern
@@ -35,7 +36,6 @@ _EXCLUSIVE = (
         "message.prefix.exclude.list",
     ),
 )
-_OF_EVENTS = re.compile(r"(transforms|predicates)(\..+)?|(key\.|value\.|header\.)?converter(\..+)?|errors\.tolerance")
 _SWITCHES = "snapshot.mode.configuration.based."
 _FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_mask_hash", "column_mask_hash_v2")
 
@@ -59,6 +59,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
         _lake_that_differs,
         _default_plugin,
         _no_publication,
+        out_of_reach,
         _events_outlet,
     ):
         warnings += warn(packages, given)
@@ -76,11 +77,7 @@ def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
 
 
 def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
-    """Transforms and formats are for events; a file for Kafka Connect may name classes that wal2lake does not have."""
-    names = [name for name in given if _OF_EVENTS.match(name)]
-    sinks = packages["engine"].sinks
-    if names and "lake" in sinks and "kafka" not in sinks:
-        yield f"For events (wal2lake envelopes), without effect on the lake: {', '.join(names)}."
+    """A file for Kafka Connect may name classes of transforms and formats that wal2lake does not have."""
     try:
         make_outlet(packages["transforms"], packages["formats"])
         unread = make_chain(packages["transforms"]).unread
@@ -172,9 +169,14 @@ def _bad_digests(selection: SelectionOptions) -> Iterable[str]:
 
 
 def _overrides_without_statement(snapshot: SnapshotOptions) -> Iterable[str]:
-    stated = {table.lower() for table, _ in snapshot.snapshot_select_statements}
+    stated = set()
+    for table, _ in snapshot.snapshot_select_statements:
+        try:
+            stated.add(TableId.of_text(table))
+        except ValueError as error:
+            yield f"snapshot.select.statement.overrides.{table} names no table: expected {error}."
     for table in snapshot.snapshot_select_statement_overrides:
-        if table.lower() not in stated:
+        if TableId.of_text(table) not in stated:
             name = f"snapshot.select.statement.overrides.{table}"
             yield f"{name} is missing: snapshot.select.statement.overrides lists the table {table}."
 
@@ -206,8 +208,8 @@ def _idle_settings(packages: Mapping[str, Any], given: Mapping[str, str]) -> Ite
     if postgres.heartbeat_action_query and not postgres.heartbeat_interval_ms:
         yield "heartbeat.action.query has no effect, because heartbeat.interval.ms is 0."
     snapshot: SnapshotOptions = packages["snapshot"]
-    listed = {table.lower() for table in snapshot.snapshot_select_statement_overrides}
-    unlisted = [table for table, _ in snapshot.snapshot_select_statements if table.lower() not in listed]
+    listed = set(map(_table, snapshot.snapshot_select_statement_overrides))
+    unlisted = [table for table, _ in snapshot.snapshot_select_statements if _table(table) not in listed]
     if unlisted:
         names = ", ".join(unlisted)
         yield f"The statements for {names} have no effect: snapshot.select.statement.overrides does not list them."
@@ -218,6 +220,21 @@ def _idle_settings(packages: Mapping[str, Any], given: Mapping[str, str]) -> Ite
         yield "snapshot.mode.custom.name has no effect, because snapshot.mode is not custom."
     if postgres.publish_via_partition_root and given.get("publication.autocreate.mode", "").strip() == "disabled":
         yield "publish.via.partition.root has no effect, because publication.autocreate.mode is disabled."
+    channels = packages["signals"].signal_enabled_channels
+    for channel, of_channel in (
+        ("kafka", ("signal.kafka.", "signal.consumer.")),
+        ("file", ("signal.file", "signal.poll.interval.ms")),
+    ):
+        idle = [name for name in given if name.startswith(of_channel)]
+        if idle and channel not in channels:
+            yield f"No effect, because signal.enabled.channels does not list {channel}: {', '.join(idle)}."
+
+
+def _table(text: str) -> TableId | None:
+    try:
+        return TableId.of_text(text)
+    except ValueError:
+        return None
 
 
 def _signals_not_heard(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:

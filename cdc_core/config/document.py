@@ -6,6 +6,7 @@ import re
 
 from cdc_core.config.catalogue import TRANSLATED, declared_by_package
 from cdc_core.config.explain import as_text
+from cdc_core.config.reach import reaches
 from cdc_core.option import Property, Status
 
 _HEAD = """# Configuration
@@ -23,7 +24,9 @@ wal2lake reads the connector file of Debezium's PostgreSQL connector, unchanged:
   the Unicode version of the library `regex`. One without an exact equal is refused with the construct and its
   position: the flags `d m u U x`, `\\b \\B \\G \\X \\N{…}`, scripts, blocks, binary and `java…` properties, lookbehind
   without a largest length.
-  `wal2lake check` lists expressions that exclude, mask or include nothing.
+  `wal2lake check` and each start name the expressions that match nothing.
+- A property may have an effect on events alone or on the lake alone (column *effect on*). `wal2lake check` and each
+  start name the given ones that have none, with the reason.
 - `wal2lake check --explain CONFIG` prints each property with its effective value.
 
 This page is generated from the declarations by `tools/gen_configuration_doc.py`.
@@ -48,8 +51,8 @@ def configuration_page() -> str:
 
 
 def _steering_table(properties: tuple[Property, ...]) -> str:
-    lines = ["| property | type | default | description |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{p.name}` | {_kind(p)} | {_default(p)} | {_meaning(p)} |" for p in properties]
+    lines = ["| property | type | default | effect on | description |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| `{p.name}` | {_kind(p)} | {_default(p)} | {_reach(p)} | {_meaning(p)} |" for p in properties]
     return "\n".join(lines) + "\n"
 
 
@@ -64,6 +67,10 @@ def _kind(declared: Property) -> str:
     if declared.allowed and declared.kind != "boolean":
         return " · ".join(f"`{value}`" for value in declared.allowed)
     return declared.kind
+
+
+def _reach(declared: Property) -> str:
+    return reaches()[declared.name][0].value if declared.status is Status.SUPPORTED else "–"
 
 
 def _default(declared: Property) -> str:

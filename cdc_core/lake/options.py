@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
-from cdc_core.option import Secret, at_least, option, parse_patterns
+from cdc_core.option import Named, Secret, at_least, option, parse_patterns
 from cdc_core.schema.changes import DroppedColumns, LakeFeatures, Policy, SchemaChanges
 from cdc_core.selection.patterns import compile_pattern
 
@@ -147,6 +147,7 @@ class LakeOptions:
         "match schema.table. Merges and queries by key then open fewer files of a large table. Every reader can "
         "read such a table; only Spark can write it, so its merges take seconds.",
         parse=_table_patterns,
+        names=Named.CAPTURED,
     )
     lake_commit_timestamps: bool = option(
         "wal2lake.lake.commit.timestamps",
@@ -178,18 +179,21 @@ class LakeOptions:
         (),
         "Tables (schema.table) with delete mode hard, regardless of wal2lake.lake.delete.mode.",
         parse=parse_patterns,
+        names=Named.CAPTURED,
     )
     lake_delete_mode_soft: tuple[str, ...] = option(
         "wal2lake.lake.delete.mode.soft",
         (),
         "Tables (schema.table) with delete mode soft, regardless of wal2lake.lake.delete.mode.",
         parse=parse_patterns,
+        names=Named.CAPTURED,
     )
     lake_delete_mode_history: tuple[str, ...] = option(
         "wal2lake.lake.delete.mode.history",
         (),
         "Tables (schema.table) with delete mode history, regardless of wal2lake.lake.delete.mode.",
         parse=parse_patterns,
+        names=Named.CAPTURED,
     )
 
     @property

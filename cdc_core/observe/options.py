@@ -11,7 +11,7 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from cdc_core.observe.cron import parse_cron
-from cdc_core.option import option, parse_list, parse_patterns
+from cdc_core.option import Named, option, parse_list, parse_patterns
 from cdc_core.selection.patterns import compile_pattern
 
 _OWNER = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+|team:[\w .-]+")
@@ -145,6 +145,7 @@ class ObserveOptions:
         (),
         "Captured tables (schema.table) that the scheduled snapshot reads; empty for all captured ones.",
         parse=parse_patterns,
+        names=Named.CAPTURED,
     )
     snapshot_schedule_timezone: str = option(
         "wal2lake.snapshot.schedule.timezone",
@@ -201,6 +202,7 @@ class ObserveOptions:
         "public\\\\.orders=15m:1h,.*=1d. The first pattern that matches schema.table is used; a table without a "
         "match has no policy.",
         parse=parse_freshness,
+        names=Named.CAPTURED,
     )
     dagster_checks: tuple[tuple[str, CheckLevel], ...] = option(
         "wal2lake.dagster.checks",

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.option import Secret, at_least, option
+from cdc_core.option import Named, Secret, at_least, option
 
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _IDENTITY = re.compile(r"(?i:(DEFAULT|FULL|NOTHING)|INDEX\s+(\S.*))")
@@ -259,6 +259,7 @@ class PostgresOptions:
         (),
         "Replica identities set at start: schema.table:FULL, schema.other:INDEX name, ….",
         parse=parse_identity_rules,
+        names=Named.CAPTURED,
     )
     status_update_interval_ms: int = option(
         "status.update.interval.ms",

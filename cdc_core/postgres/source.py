@@ -114,6 +114,7 @@ class Source:
         self._closing = ExitStack()
         self._selected: list[TableSchema] = []
         self._unlogged: list[TableId] = []
+        self._relations: tuple[list[TableId], dict[TableId, str]] = [], {}
 
     def __enter__(self) -> Source:
         self._connection = self._open()
@@ -197,31 +198,27 @@ class Source:
     def tables(self) -> list[TableSchema]:
         """Return the captured tables, in the order of the include list, then by name.
 
-        Foreign and UNLOGGED tables are left out; a log message names them. Raises SourceError if the include list
-        contains a table that does not exist, or a view.
+        Foreign and UNLOGGED tables are left out; a log message names them.
         """
         found = self.catalog.tables(self.selection.includes)
-        names, others = self.catalog.names(), self.catalog.no_tables()
+        self._relations = self.catalog.names(), self.catalog.no_tables()
+        others = self._relations[1]
         silent = {name: kind for name, kind in others.items() if kind in _SILENT}
         for name in filter(self.selection.includes, silent):
-            self._warn(f"{name} is {_SILENT[silent[name]]}")
+            self.warn(f"{name} is {_SILENT[silent[name]]}")
         self._unlogged = [name for name in filter(self.selection.includes, silent) if silent[name] == _UNLOGGED]
-        missing = self.selection.unmatched([*names, *silent])
-        views = set(missing) - set(self.selection.unmatched([*names, *others]))
-        if views:
-            raise SourceError(
-                f"table.include.list names {', '.join(sorted(views))}, which is a view: the WAL has no changes "
-                "of views.",
-                "Name the tables of the view instead.",
-            )
-        if missing:
-            raise SourceError(
-                f"table.include.list names {', '.join(missing)}, and database {self.options.database_dbname} has no "
-                "such table.",
-                "Entries are regular expressions that must match the whole of schema.table; correct or remove them.",
-            )
         self._selected = sorted(found, key=lambda table: self.selection.position(table.id))
         return list(self._selected)
+
+    @property
+    def selected(self) -> list[TableSchema]:
+        """What ``tables`` has returned last."""
+        return self._selected
+
+    @property
+    def relations(self) -> tuple[list[TableId], dict[TableId, str]]:
+        """Every table when ``tables`` was called last, and every relation that cannot be captured with its kind."""
+        return self._relations
 
     def unlogged(self) -> list[TableSchema]:
         """Return the tables that ``tables`` left out because they are UNLOGGED; a lake may have them from before."""
@@ -235,11 +232,11 @@ class Source:
         """
         found = partition_names.named(self._connection, self.options, tables)
         for name in found.unheard:
-            self._warn(partition_names.unheard_text(name))
+            self.warn(partition_names.unheard_text(name))
         for text in partition_names.silent_partitions(self._connection, found.own):
-            self._warn(text)
+            self.warn(text)
         for leaf, text in partition_names.unlike_partitions(self._connection, found.own).items():
-            self._warn(f"{text} Run ALTER TABLE {leaf} REPLICA IDENTITY FULL, then wal2lake snapshot with the table.")
+            self.warn(f"{text} Run ALTER TABLE {leaf} REPLICA IDENTITY FULL, then wal2lake snapshot with the table.")
         return found.own
 
     def published(self) -> list[TableId]:
@@ -275,9 +272,9 @@ class Source:
             str(name) for name, mark in marks.items() if name not in found.published and not (mark and not mark.is_own)
         ]
         if unsent:
-            self._warn(f"{publication.unsent_text(found, unsent)} {_STATEMENT}")
+            self.warn(f"{publication.unsent_text(found, unsent)} {_STATEMENT}")
         if lacking:
-            self._warn(f'Publication "{name}" does not include {", ".join(sorted(lacking))}. {_STATEMENT}')
+            self.warn(f'Publication "{name}" does not include {", ".join(sorted(lacking))}. {_STATEMENT}')
 
     def publish(self, tables: list[TableSchema], *, always: str = "") -> Published:
         """Create or alter publication and replica identities according to the options.
@@ -445,7 +442,8 @@ class Source:
             )
         return connection
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Log a warning about the source, once for all sources that share ``told``."""
         if text not in self._told:
             self._told.add(text)
             _log.warning("%s", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cdc_core.option import at_least, number_in, option
+from cdc_core.option import Named, at_least, number_in, option
 
 _RULE = re.compile(r"\s*([^\s:.]+\.[^\s:]+)\s*:\s*(\S.*)", re.DOTALL)
 
@@ -79,6 +79,7 @@ class QualityOptions:
         "A user-defined rule: schema.table: predicate in DuckDB SQL over after.*; rows that fail it are quarantined.",
         parse=parse_rule,
         pattern=r"wal2lake\.quality\.rule\.([A-Za-z0-9_.-]+)",
+        names=Named.CAPTURED_TABLE,
     )
 
     @property

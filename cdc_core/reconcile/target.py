@@ -70,7 +70,7 @@ class Records:
         if history is not None and history.paused is not None:
             since = f"{history.paused.since:%Y-%m-%d %H:%M:%S} UTC"
             raise NotComparableError(f"it has been paused since {since}: {history.paused.reason}")
-        if self.snapshot.statement_of(str(table.id)) is not None:
+        if self.snapshot.statement_of(table.id) is not None:
             raise NotComparableError("snapshot.select.statement.overrides decides which of its rows are in the lake")
         if self.skipped:
             left = ", ".join(sorted(self.skipped))

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.option import Status, option
+from cdc_core.option import Named, Status, option
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+")
 _KEY_RULE = re.compile(r"\s*([^\s:]+):([^:\s]+(?:\s*,\s*[^:\s]+)*)\s*")
@@ -155,6 +155,7 @@ class SchemaOptions:
         (),
         "Columns that form a table's event key instead of its primary key: schema.table:column[,column…];…",
         parse=parse_key_columns,
+        names=Named.COLUMNS,
     )
     include_schema_comments: bool = option(
         "include.schema.comments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +12,9 @@ from typing import Any, NamedTuple
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.relation import ReplicaIdentity
+
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_PARTS = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
 class TableId(NamedTuple):
@@ -21,6 +25,21 @@ class TableId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}"
+
+    @classmethod
+    def of_text(cls, text: str, database: str = "") -> TableId:
+        """Return the table that ``schema.table`` names: each part may be in double quotes, ``""`` is a quote in them.
+
+        A leading name of ``database`` is left out; with an empty one, any. Raises ValueError if it is no such name.
+        """
+        parts = [
+            (quoted.replace('""', '"') if quoted else plain.strip()) for quoted, plain in _PART.findall(text.strip())
+        ]
+        if _PARTS.fullmatch(text.strip()) is None or len(parts) not in (2, 3):
+            raise ValueError('schema.table; a part that has dots or quotes is written in double quotes, as "a.b"')
+        if len(parts) == 3 and database and parts[0] != database:
+            raise ValueError(f"a table of database {database}")
+        return cls(*parts[-2:])
 
 
 @dataclass(frozen=True, slots=True)

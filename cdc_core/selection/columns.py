@@ -35,7 +35,7 @@ class ColumnPlan:
     ``parameters`` are added to the field's schema, after the type's own. ``hides`` is true if the mapper replaces
     values (mask, hash), false if it only shortens them. ``cut`` is the length of a truncation, which in an event is
     applied to the string or bytes returned by the converter, numbers in string modes included; None for no truncation.
-    ``note`` is set if a rule matches a column it cannot change.
+    ``note`` is set if a rule matches a column it cannot change: what is to be said after the column's name.
     """
 
     name: str
@@ -72,6 +72,17 @@ class _Rule:
     number: int = 0
     algorithm: str = ""
     salt: str = ""
+
+    @property
+    def property(self) -> str:
+        """The property that it is from, without a salt."""
+        match self.kind:
+            case "truncate":
+                return f"column.truncate.to.{self.number}.chars"
+            case "mask":
+                return f"column.mask.with.{self.number}.chars"
+        version = "v2." if self.kind == "hash v2" else ""
+        return f"column.mask.hash.{version}{self.algorithm}"
 
 
 def plan_columns(table: TableSchema, options: SelectionOptions, *, snapshot: bool = False) -> tuple[ColumnPlan, ...]:
@@ -156,7 +167,10 @@ def _applied(rule: _Rule, column: Column, snapshot: bool) -> ColumnPlan:
         return ColumnPlan(column.name, True, None, _source_parameters(column, snapshot))
     masked = (("masked", "true"),)
     if not is_character(column.type):
-        note = f"{column.name} is of type {column.type.name}, which is not masked: masks apply to character types only."
+        note = (
+            f"is of type {column.type.name}, and {rule.property} leaves its values as they are, as Debezium does: "
+            "masks and hashes apply to character types only."
+        )
         return ColumnPlan(column.name, True, None, masked, note=note)
     mapper: Any = Mask(rule.number)
     if rule.kind.startswith("hash"):
@@ -176,7 +190,10 @@ def _truncated(rule: _Rule, column: Column) -> ColumnPlan:
     elif is_bytes(column.type):
         mapper = TruncateBytes(rule.number)
     else:
-        note = f"{column.name} is of type {column.type.name}, which is not truncated in lake tables."
+        note = (
+            f"is of type {column.type.name}, and {rule.property} leaves its values in the lake as they are: character "
+            "types and bytea are truncated."
+        )
     parameters = (("truncateLength", str(rule.number)),)
     return ColumnPlan(column.name, True, mapper, parameters, note=note, cut=rule.number)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.option import option, parse_patterns
+from cdc_core.option import Named, option, parse_patterns
+from cdc_core.schema.table import TableId
 
 OPERATIONS = ("c", "u", "d", "t")
 ROW_OPERATIONS = frozenset("cud")
@@ -21,11 +22,9 @@ def parse_skipped_operations(text: str) -> tuple[str, ...]:
 
 
 def parse_collection(text: str) -> str:
-    """Parse ``schema.table``; a leading database name is removed."""
-    parts = text.strip().split(".")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise ValueError("schema.table")
-    return ".".join(parts[-2:])
+    """Parse ``schema.table``, as ``TableId.of_text`` reads it."""
+    TableId.of_text(text)
+    return text.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,15 @@ class SelectionOptions:
         "Schemas to capture; empty for all except system schemas.",
         parse=parse_patterns,
         aliases=("schema.whitelist",),
+        names=Named.SCHEMAS,
     )
     schema_exclude_list: tuple[str, ...] = option(
-        "schema.exclude.list", (), "Schemas not to capture.", parse=parse_patterns, aliases=("schema.blacklist",)
+        "schema.exclude.list",
+        (),
+        "Schemas not to capture.",
+        parse=parse_patterns,
+        aliases=("schema.blacklist",),
+        names=Named.SCHEMAS,
     )
     table_include_list: tuple[str, ...] = option(
         "table.include.list",
@@ -52,6 +57,7 @@ class SelectionOptions:
         "Tables (schema.table) to capture; empty for all of the captured schemas.",
         parse=parse_patterns,
         aliases=("table.whitelist",),
+        names=Named.TABLES,
     )
     table_exclude_list: tuple[str, ...] = option(
         "table.exclude.list",
@@ -59,6 +65,7 @@ class SelectionOptions:
         "Tables (schema.table) not to capture.",
         parse=parse_patterns,
         aliases=("table.blacklist",),
+        names=Named.TABLES,
     )
     table_ignore_builtin: bool = option(
         "table.ignore.builtin", True, "Whether system tables are excluded regardless of the lists."
@@ -69,6 +76,7 @@ class SelectionOptions:
         "Columns (schema.table.column) to capture; empty for all.",
         parse=parse_patterns,
         aliases=("column.whitelist",),
+        names=Named.COLUMNS,
     )
     column_exclude_list: tuple[str, ...] = option(
         "column.exclude.list",
@@ -76,6 +84,7 @@ class SelectionOptions:
         "Columns (schema.table.column) not to capture.",
         parse=parse_patterns,
         aliases=("column.blacklist",),
+        names=Named.COLUMNS,
     )
     column_truncate_to_n_chars: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "column.truncate.to.N.chars",
@@ -83,6 +92,7 @@ class SelectionOptions:
         "Character columns truncated to N UTF-16 code units.",
         parse=parse_patterns,
         pattern=r"column\.truncate\.to\.(\d+)\.chars",
+        names=Named.COLUMNS,
     )
     column_mask_with_n_chars: tuple[tuple[str, tuple[str, ...]], ...] = option(
         "column.mask.with.N.chars",
@@ -90,6 +100,7 @@ class SelectionOptions:
         "Character columns replaced by N asterisks, including nulls.",
         parse=parse_patterns,
         pattern=r"column\.mask\.with\.(\d+)\.chars",
+        names=Named.COLUMNS,
     )
     column_mask_hash: tuple[tuple[str, str, tuple[str, ...]], ...] = option(
         "column.mask.hash.ALGORITHM.with.salt.SALT",
@@ -97,6 +108,7 @@ class SelectionOptions:
         "Character columns replaced by a salted hash of the Java serialisation of their text (version 1).",
         parse=parse_patterns,
         pattern=r"column\.mask\.hash\.(?!v2\.)([^.]+)\.with\.salt\.(.+)",
+        names=Named.COLUMNS,
     )
     column_mask_hash_v2: tuple[tuple[str, str, tuple[str, ...]], ...] = option(
         "column.mask.hash.v2.ALGORITHM.with.salt.SALT",
@@ -104,27 +116,35 @@ class SelectionOptions:
         "Character columns replaced by a salted hash of their UTF-8 text (version 2).",
         parse=parse_patterns,
         pattern=r"column\.mask\.hash\.v2\.([^.]+)\.with\.salt\.(.+)",
+        names=Named.COLUMNS,
     )
     column_propagate_source_type: tuple[str, ...] = option(
         "column.propagate.source.type",
         (),
         "Columns (schema.table.column) whose source type, length and scale are added to the schema's parameters.",
         parse=parse_patterns,
+        names=Named.COLUMNS,
     )
     datatype_propagate_source_type: tuple[str, ...] = option(
         "datatype.propagate.source.type",
         (),
         "The same for columns selected by type: schema.table.typename.",
         parse=parse_patterns,
+        names=Named.TYPES,
     )
     message_prefix_include_list: tuple[str, ...] = option(
         "message.prefix.include.list",
         (),
         "Prefixes of logical messages to capture; empty for all.",
         parse=parse_patterns,
+        names=Named.LATER,
     )
     message_prefix_exclude_list: tuple[str, ...] = option(
-        "message.prefix.exclude.list", (), "Prefixes of logical messages not to capture.", parse=parse_patterns
+        "message.prefix.exclude.list",
+        (),
+        "Prefixes of logical messages not to capture.",
+        parse=parse_patterns,
+        names=Named.LATER,
     )
     skipped_operations: tuple[str, ...] = option(
         "skipped.operations",
@@ -137,4 +157,10 @@ class SelectionOptions:
         "",
         "Signal table (schema.table); it is always captured.",
         parse=parse_collection,
+        names=Named.TABLE,
     )
+
+    @property
+    def signal_table(self) -> TableId | None:
+        """The table of signal.data.collection; a leading database name is removed."""
+        return TableId.of_text(self.signal_data_collection) if self.signal_data_collection else None

@@ -29,8 +29,7 @@ class TableSelection:
         self._table_out = compile_all(options.table_exclude_list)
         self._snapshot_in = compile_all(snapshot_include)
         self._ignore_builtin = options.table_ignore_builtin
-        self._signal = options.signal_data_collection.lower()
-        self._include_list = options.table_include_list
+        self._signal = _lowered(options.signal_table)
         self._known: dict[TableId, bool] = {}
 
     def includes(self, table: TableId) -> bool:
@@ -42,7 +41,7 @@ class TableSelection:
 
     def is_signal(self, table: TableId) -> bool:
         """Whether it is the table of ``signal.data.collection``."""
-        return bool(self._signal) and str(table).lower() == self._signal
+        return self._signal is not None and _lowered(table) == self._signal
 
     def is_table(self, table: TableId) -> bool:
         """Whether the lists include the table: the signal table is captured otherwise too, but only for its signals."""
@@ -65,21 +64,16 @@ class TableSelection:
                 return (place, str(table))
         return (len(self._table_in), str(table))
 
-    def unmatched(self, tables: Iterable[TableId]) -> tuple[str, ...]:
-        """Return entries of ``table.include.list`` that match none of the given tables, to report typing errors."""
-        names = [str(table) for table in tables]
-        return tuple(
-            text
-            for text, pattern in zip(self._include_list, self._table_in, strict=True)
-            if not any(pattern.fullmatch(name) for name in names)
-        )
-
     def _passes(self, table: TableId) -> bool:
         if self._ignore_builtin and _is_builtin(table):
             return False
         return _allowed(self._schema_in, self._schema_out, table.schema) and _allowed(
             self._table_in, self._table_out, str(table)
         )
+
+
+def _lowered(table: TableId | None) -> tuple[str, ...] | None:
+    return None if table is None else tuple(part.lower() for part in table)
 
 
 def _allowed(included: tuple[Pattern, ...], excluded: tuple[Pattern, ...], name: str) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.option import Status, at_least, option, parse_list, parse_patterns
+from cdc_core.option import Named, Status, at_least, option, parse_list, parse_patterns
+from cdc_core.schema.table import TableId
 
 
 class SnapshotMode(StrEnum):
@@ -83,6 +84,15 @@ def parse_snapshot_mode(text: str) -> SnapshotMode:
         raise ValueError("one of " + ", ".join(member.value for member in SnapshotMode)) from None
 
 
+def parse_tables(text: str) -> tuple[str, ...]:
+    """Parse names of tables, separated by commas."""
+    names = parse_list(text)
+    for name in names:
+        TableId.of_text(name)
+    return names
+
+
+parse_tables.kind = "list"  # type: ignore[attr-defined]
 parse_snapshot_mode.kind = "enum"  # type: ignore[attr-defined]
 parse_snapshot_mode.allowed = tuple(member.value for member in SnapshotMode)  # type: ignore[attr-defined]
 
@@ -134,12 +144,14 @@ class SnapshotOptions:
         (),
         "Captured tables (schema.table) whose rows are read; empty for all captured ones.",
         parse=parse_patterns,
+        names=Named.CAPTURED,
     )
     snapshot_select_statement_overrides: tuple[str, ...] = option(
         "snapshot.select.statement.overrides",
         (),
         "Tables that are read with a custom statement, given by snapshot.select.statement.overrides.<schema.table>.",
-        parse=parse_list,
+        parse=parse_tables,
+        names=Named.TABLE,
     )
     snapshot_select_statements: tuple[tuple[str, str], ...] = option(
         "snapshot.select.statement.overrides.SCHEMA.TABLE",
@@ -217,9 +229,12 @@ class SnapshotOptions:
         "Whether incremental snapshots of wal2lake envelopes work without writing to the signal table.",
     )
 
-    def statement_of(self, table: str) -> str | None:
-        """Return the user's own SELECT for ``schema.table`` if the list of overrides contains the table; else None."""
-        return dict(self.snapshot_select_statements).get(table) if self._overrides(table) else None
+    @property
+    def select_statements(self) -> dict[TableId, str]:
+        """Table → the user's own SELECT. Raises ValueError if the name of a property has no table's name in it."""
+        return {TableId.of_text(name): text for name, text in self.snapshot_select_statements}
 
-    def _overrides(self, table: str) -> bool:
-        return table in self.snapshot_select_statement_overrides
+    def statement_of(self, table: TableId) -> str | None:
+        """Return the user's own SELECT for a table if the list of overrides contains it; else None."""
+        listed = map(TableId.of_text, self.snapshot_select_statement_overrides)
+        return self.select_statements.get(table) if table in listed else None

@@ -76,8 +76,6 @@ def refusal(program, pg, database, folder, *, command="run", **changed):
         ({"database.hostname": "no-such-host.invalid"}, "no-such-host.invalid", "database.hostname"),
         ({"database.port": "1"}, "127.0.0.1:1", "database."),
         ({"database.dbname": "no_such_database"}, "no_such_database", "database.dbname"),
-        ({"table.include.list": "public.orders,public.odrers"}, "public.odrers", "must match"),
-        ({"table.include.list": None, "schema.include.list": "nowhere"}, "captured", "include.list"),
         (
             {"publication.autocreate.mode": "disabled", "publication.name": "not_there"},
             'publication "not_there"',

@@ -72,7 +72,7 @@ FLOORS = {
     "cdc_core.postgres": [
         {"options", "sqlstate"},
         {"connect"},
-        {"server", "sessions"},
+        {"server", "sessions", "heartbeat"},
         {"catalog", "rows"},
         {"replication"},
         {"source", "preflight"},
@@ -86,7 +86,7 @@ FLOORS = {
         {"copy"},
     ],
     "cdc_core.assemble": [
-        {"backlog", "prerequisites", "session_start"},
+        {"backlog", "effects", "prerequisites", "session_start"},
         {"context"},
         {"kafka_state", "metrics", "notifications", "quality"},
         {"start"},

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cdc_core.config import reach
 from cdc_core.config.catalogue import PACKAGES, declared_by_package, find, is_declared
+from cdc_core.config.reach import reaches
 from cdc_core.option import Status, properties_of
 from tests.support.waits import patient
 
@@ -51,6 +53,18 @@ def test_what_is_not_obeyed_says_why():
     for group in declared_by_package().values():
         for declared in group:
             assert declared.status is Status.SUPPORTED or declared.reason, declared.name
+
+
+def test_every_supported_property_says_what_it_has_an_effect_on():
+    supported = [
+        declared.name
+        for _, options in PACKAGES.values()
+        for declared in properties_of(options).values()
+        if declared.status is Status.SUPPORTED
+    ]
+    assert sorted(reaches()) == sorted(supported)
+    listed = [name for table in (*reach._EVENTS.values(), reach._LAKE, reach._BOTH) for name in table.split()]
+    assert not [name for name, times in Counter(listed).items() if times > 1]
 
 
 def test_the_page_is_what_the_declarations_say():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.effects import effects_check
 from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
 from cdc_core.assemble.prerequisites import folder_finding, lake_finding
 from cdc_core.assemble.quality import rules_findings
@@ -31,7 +32,7 @@ def check(context: RunContext) -> list[Finding]:
     """Check the server and the lake's folder. Changes nothing."""
     config = context.config
     selection = replace(config.selection, skipped_operations=context.unpublished)
-    findings = run_checks(config.postgres, TableSelection(selection).includes, selection)
+    findings = run_checks(config.postgres, TableSelection(selection).includes, selection, [effects_check(config)])
     if context.has_lake:
         findings.append(lake_finding(config))
     findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))

@@ -24,7 +24,7 @@ from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
-from cdc_core.engine.stream.run import Hooks, StreamRun
+from cdc_core.engine.stream.run import Hooks, Sink, StreamRun
 from cdc_core.errors import SourceError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog.tables import Catalog
@@ -137,18 +137,7 @@ def _drain(
             confirm = replication.confirm if gate is None else gate.confirm
             into = sink if events is None or gate is None else events.sink(sink, gate)
             confirmations = Confirmations(confirm, None if recorded is None else recorded.log)
-            pause, follow = engine.freshness_seconds / 2, _following(recorded)
-            run = StreamRun(
-                reader,
-                into,
-                confirmations,
-                pause,
-                start,
-                source.sendable_lsn,
-                hooks,
-                before_durable=follow,
-                heartbeat=HeartbeatAction(context.config.postgres).run_if_due,
-            )
+            run = _run(context, source, reader, into, confirmations, start, hooks, recorded)
             try:
                 report = run.run(until)
                 if events is not None and gate is not None:
@@ -160,6 +149,29 @@ def _drain(
                 if recorded is not None:
                     recorded.note_broken(error.message)
                 raise
+
+
+def _run(
+    context: RunContext,
+    source: Source,
+    reader: SlotReader,
+    sink: Sink,
+    confirmations: Confirmations,
+    start: Lsn,
+    hooks: Hooks,
+    recorded: RecordedStream | None,
+) -> StreamRun:
+    return StreamRun(
+        reader,
+        sink,
+        confirmations,
+        context.config.engine.freshness_seconds / 2,
+        start,
+        source.sendable_lsn,
+        hooks,
+        before_durable=_following(recorded),
+        heartbeat=HeartbeatAction(context.config.postgres).run_if_due,
+    )
 
 
 def _events_beside(context: RunContext, source: Source, tables: list[TableSchema]) -> EventsBeside | None:

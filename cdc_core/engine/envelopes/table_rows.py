@@ -100,7 +100,7 @@ class TableRows:
     def _rows(self, table: TableSchema, opened: OpenSnapshot, condition: str) -> Iterator[RawColumns]:
         """Read the rows of a snapshot. ``condition``: SQL of a signal, either a condition or a complete statement."""
         names = self.included(table)
-        own = condition if _STATEMENT.match(condition) else self._snapshot.statement_of(str(table.id))
+        own = condition if _STATEMENT.match(condition) else self._snapshot.statement_of(table.id)
         if own is None:
             select = select_sql(table.id, names, f"({condition})" if condition else "")
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cdc_core.errors import CdcError
 from cdc_core.postgres.catalog.tables import Catalog
@@ -27,7 +27,6 @@ from cdc_core.postgres.preflight.tables import (
     identities,
     include_list,
     numerics,
-    patterns_used,
     privileges,
     publication_ready,
     row_filters,
@@ -37,7 +36,8 @@ from cdc_core.postgres.server import server_info
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 
-CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
+Check = Callable[[Context], list[Finding]]
+CHECKS: tuple[Check, ...] = (
     server_version.check,
     encoding.check,
     wal_level.check,
@@ -46,7 +46,6 @@ CHECKS: tuple[Callable[[Context], list[Finding]], ...] = (
     sender_timeout.check,
     output_plugin.check,
     include_list.check,
-    patterns_used.check,
     privileges.check,
     identities.check,
     generated_columns.check,
@@ -62,12 +61,13 @@ def run_checks(
     options: PostgresOptions,
     includes: Callable[[TableId], bool],
     selection: SelectionOptions | None = None,
+    more: Sequence[Check] = (),
 ) -> list[Finding]:
     """Check the server and return findings; changes nothing and raises no CdcError.
 
-    ``includes`` selects the captured tables, ``selection`` contains the lists that it applies. Without a connection,
-    that is the only finding. A replication connection is tried too: errors of pg_hba.conf and max_wal_senders occur
-    only there.
+    ``includes`` selects the captured tables, ``selection`` contains the lists that it applies, ``more`` are further
+    checks. Without a connection, that is the only finding. A replication connection is tried too: errors of pg_hba.conf
+    and max_wal_senders occur only there.
     """
     try:
         connection = connect(options)
@@ -81,11 +81,12 @@ def run_checks(
                 options,
                 server_info(connection),
                 catalog.names(),
+                catalog.no_tables(),
                 catalog.tables(includes),
                 selection or SelectionOptions(),
             )
             findings = [good(CONNECTION, f"Connected to {place(options)} as {options.database_user}.")]
-            for check in CHECKS:
+            for check in (*CHECKS, *more):
                 findings += check(context)
         except CdcError as error:
             return [bad("catalogue", error.message, error.remedy)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_core.postgres.connect import Connection
@@ -14,12 +14,13 @@ from cdc_core.selection.options import SelectionOptions
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``names`` are all tables of the database, ``tables`` the captured ones."""
+    """``names`` are all tables of the database, ``others`` relations that are none, ``tables`` the captured ones."""
 
     connection: Connection
     options: PostgresOptions
     server: ServerInfo
     names: Sequence[TableId]
+    others: Mapping[TableId, str]
     tables: Sequence[TableSchema]
     selection: SelectionOptions
 

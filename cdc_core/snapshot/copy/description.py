@@ -129,7 +129,7 @@ class Describer:
         typer = self._plan.typer(table)
         schema = pa.schema([*typer.read_schema, *COLUMNS[mode]])
         lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_minutes)
-        own = self._settings.options.statement_of(str(table.id))
+        own = self._settings.options.statement_of(table.id)
         row_filter = self._source.catalog.row_filter(table) if own is None else ""
         return TableDescription(
             table,

@@ -278,15 +278,15 @@ def test_transforms_and_converters_are_read_and_checked():
         "transforms.u.drop.tombstones": "false",
         "key.converter.schemas.enable": "false",
     }
-    config = config_of(given)
+    config = config_of({**given, "wal2lake.lake.path": "/lake"})
     assert config.warnings == (
-        f"For events (wal2lake envelopes), without effect on the lake: {', '.join(given)}.",
+        f"No effect on the lake, because transforms and formats are for events: {', '.join(given)}.",
         "No effect, because the transform does not have the property: transforms.u.drop.tombstones.",
     )
     assert config.outlet() is not None and config_of().outlet() is None
     wrong = config_of({**given, "transforms.u.type": "com.acme.Mine"})
     said = "transforms.u.type is com.acme.Mine, which wal2lake does not have."
-    assert wrong.warnings[1:] == (f"wal2lake envelopes cannot run with this file: {said}",)
+    assert wrong.warnings == (f"wal2lake envelopes cannot run with this file: {said}",)
     with pytest.raises(ConfigError, match=r"com\.acme\.Mine"):
         wrong.outlet()
 

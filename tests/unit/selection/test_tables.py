@@ -71,8 +71,3 @@ def test_a_snapshot_can_be_narrowed():
     tables = [TableId("s", name) for name in ("a", "b", "x")]
     assert [selection.includes_in_snapshot(table) for table in tables] == [True, False, False]
     assert [selection.includes(table) for table in tables] == [True, True, False]
-
-
-def test_an_entry_that_matches_nothing_is_told():
-    selection = TableSelection(SelectionOptions(table_include_list=("s.a", "s.typo", "t.*")))
-    assert selection.unmatched([TableId("s", "a"), TableId("t", "b")]) == ("s.typo",)

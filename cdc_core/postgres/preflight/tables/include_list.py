@@ -1,52 +1,35 @@
-"""Checks whether the tables of the include list exist."""
+"""Checks whether a table is captured."""
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Sequence
 
+from cdc_core.postgres.options import PublicationAutocreateMode
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.schema.table import TableId
-from cdc_core.selection.patterns import compile_pattern
 
 NAME = "captured tables"
-# A pattern of only these characters was meant as a name, although a dot has a meaning in a regex.
-_PLAIN = re.compile(r"[\w$. -]+(\\\.[\w$. -]+)*")
 
 
 def check(context: Context) -> list[Finding]:
     """Run the check."""
-    return verdicts(context.selection.table_include_list, context.names, len(context.tables))
+    is_listed = (
+        context.options.plugin_name.has_publication
+        and context.options.publication_autocreate_mode is PublicationAutocreateMode.FILTERED
+    )
+    return verdicts(context.names, len(context.tables), is_listed)
 
 
-def verdicts(patterns: Sequence[str], names: Sequence[TableId], captured: int) -> list[Finding]:
-    """``patterns``: table.include.list. ``names``: all existing tables. ``captured``: the number of captured tables."""
-    findings = []
-    for pattern in patterns:
-        if any(compile_pattern(pattern).fullmatch(str(name)) for name in names):
-            continue
-        if _PLAIN.fullmatch(pattern):
-            findings.append(_missing(pattern.replace("\\.", "."), names))
-        else:
-            findings.append(
-                doubtful(
-                    NAME, f"The expression {pattern} of table.include.list matches no table.", "Correct or remove it."
-                )
-            )
-    if not captured and not any(finding.is_error for finding in findings):
-        findings.append(
-            bad(
-                NAME,
-                f"None of the database's {len(names)} tables is captured.",
-                "Check table.include.list, table.exclude.list and the same for schemas; patterns match schema.table.",
-            )
-        )
-    return findings or [good(NAME, f"{captured} of {len(names)} tables are captured.")]
+def verdicts(names: Sequence[TableId], captured: int, is_listed: bool = False) -> list[Finding]:
+    """``names``: all existing tables. ``captured``: the number of captured tables.
 
-
-def _missing(wanted: str, names: Sequence[TableId]) -> Finding:
-    near = difflib.get_close_matches(wanted, [str(name) for name in names], n=1)
-    remedy = f"Did you mean {near[0]}?" if near else "Create it, or take it off the list."
-    return bad(NAME, f"Table {wanted} of table.include.list does not exist.", remedy)
+    ``is_listed``: the publication lists the captured tables, so there has to be one.
+    """
+    if not captured:
+        found = f"None of the database's {len(names)} tables is captured"
+        remedy = "Check table.include.list, table.exclude.list and the same for schemas; patterns match schema.table."
+        if is_listed:
+            return [bad(NAME, f"{found}, so a filtered publication would be empty.", remedy)]
+        return [doubtful(NAME, f"{found} yet.", remedy)]
+    return [good(NAME, f"{captured} of {len(names)} tables are captured.")]

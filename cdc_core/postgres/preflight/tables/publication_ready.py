@@ -64,8 +64,15 @@ def check(context: Context) -> list[Finding]:
 def _creation(context: Context, ids: Sequence[TableId]) -> str:
     """Return the statement of a publication for the captured tables."""
     lists = context.selection
-    every = context.options.publication_autocreate_mode is PublicationAutocreateMode.ALL_TABLES and not (
-        lists.table_include_list or lists.table_exclude_list or lists.schema_include_list or lists.schema_exclude_list
+    # Tables that do not exist yet cannot be listed.
+    every = not ids or (
+        context.options.publication_autocreate_mode is PublicationAutocreateMode.ALL_TABLES
+        and not (
+            lists.table_include_list
+            or lists.table_exclude_list
+            or lists.schema_include_list
+            or lists.schema_exclude_list
+        )
     )
     via_root = context.options.publish_via_partition_root and context.connection.info.server_version >= _VIA_ROOT
     return create_publication(context.options.publication_name, None if every else ids, via_root=via_root)
