@@ -72,7 +72,7 @@ _BOTH = """
     slot.retry.delay.ms slot.stream.params slot.failover publication.name publication.autocreate.mode
     publish.via.partition.root replica.identity.autoset.values status.update.interval.ms heartbeat.interval.ms
     heartbeat.action.query lsn.flush.mode flush.lsn.source wal2lake.streaming.transactions
-    wal2lake.streaming.transactions.max.bytes wal2lake.streaming.transactions.two.phase topic.prefix
+    wal2lake.streaming.transactions.max.bytes topic.prefix
     schema.include.list schema.exclude.list table.include.list table.exclude.list table.ignore.builtin
     column.include.list column.exclude.list column.truncate.to.N.chars column.mask.with.N.chars
     column.mask.hash.ALGORITHM.with.salt.SALT column.mask.hash.v2.ALGORITHM.with.salt.SALT skipped.operations
