@@ -16,7 +16,8 @@
     │   └─ LockedError        a table cannot be read while another session has locked it
     ├─ DefiniteError          a fact about the source or the lake; the same at every retry
     │   ├─ SourceError        slot, publication, privilege, server setting
-    │   │   └─ UnknownHostError  the host name does not exist (any more)
+    │   │   ├─ UnknownHostError  the host name does not exist (any more)
+    │   │   └─ PluginError        the server does not load the output plug-in
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
@@ -142,6 +143,15 @@ class SourceError(DefiniteError):
 
 class UnknownHostError(SourceError):
     """The host name does not exist. If the server was reached before, name resolution fails."""
+
+
+class PluginError(SourceError):
+    """The server does not load the connector's output plug-in. ``statements`` for psql follow on ``advice``."""
+
+    def __init__(self, message: str, advice: str, statements: tuple[str, ...] = ()) -> None:
+        super().__init__(message, "\n".join([advice, *statements]))
+        self.args = (message, advice, statements)
+        self.advice, self.statements = advice, statements
 
 
 class TableError(DefiniteError):

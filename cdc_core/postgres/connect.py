@@ -14,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping
 
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.refusal import refusal
 from cdc_core.postgres.sqlstate import connection_error, server_error
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -85,7 +86,8 @@ def connect(
     try:
         connection = psycopg.connect(**parameters, autocommit=True)
     except psycopg.Error as error:
-        raise connection_error(error, place(options), options.database_user, options.database_dbname) from None
+        refused = refusal(error, parameters)
+        raise connection_error(error, place(options), options.database_user, options.database_dbname, refused) from None
     _prepare(connection, () if replication else options.database_initial_statements)
     return connection
 
@@ -108,7 +110,8 @@ def connect_with(target: ConnectionString) -> Connection:
     except psycopg.Error as error:
         known = psycopg.conninfo.conninfo_to_dict(target.reveal())
         where = _place(str(known.get("host", "")), str(known.get("port", "")))
-        raise connection_error(error, where, str(known.get("user", "")), str(known.get("dbname", ""))) from None
+        role, database = str(known.get("user", "")), str(known.get("dbname", ""))
+        raise connection_error(error, where, role, database, refusal(error, known)) from None
     _prepare(connection, target.statements)
     return connection
 

@@ -1,8 +1,9 @@
 """Converts errors of the server or libpq to CdcErrors: one sentence for what was found, one for what to do.
 
-Errors of statements have a SQLSTATE. A refused connection only has libpq's text, which is matched against the usual
-messages; messages of a server in another language are quoted. Texts of classes 22 and 23 (data and constraint errors)
-may contain a row's values and are never quoted.
+Errors of the server are told apart by SQLSTATE, and by names that are the same in every language: of functions and
+files of its source, of settings and files in the text. libpq's own messages have no SQLSTATE and are matched: they are
+in English, as Python does not set LC_MESSAGES. Texts of classes 22 and 23 (data and constraint errors) may contain a
+row's values and are never quoted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
+from psycopg import sql
 
 from cdc_core.errors import (
     CdcError,
@@ -22,13 +24,98 @@ from cdc_core.errors import (
     UnknownHostError,
     UnreachableError,
 )
+from cdc_core.postgres.refusal import Refusal
 
-_ROLE = "Set database.user to a role with LOGIN and REPLICATION."
-
-# (pattern in libpq's text, kind, what was found, what to do). {where}, {user} and {database} are filled in.
-_REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
+# (SQLSTATE or its class, function of the server or a name in the text, kind, what was found, what to do); the first one
+# that fits. {where}, {user}, {database}, {text} and, for statements, {role} and {base} are filled in.
+_REFUSALS: tuple[tuple[str, str, type[CdcError], str, str], ...] = (
     (
-        r"password authentication failed|no password supplied|authentication failed",
+        "28P01",
+        "",
+        SourceError,
+        "The server at {where} refuses the password of role {user}.",
+        "Correct database.user and database.password.",
+    ),
+    (
+        "28",
+        "pg_hba.conf",
+        SourceError,
+        "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
+        "{database} from this host{without}.",
+        "{tls}dd an entry for it (also for replication connections, with the captured database) and reload the server "
+        "configuration.",
+    ),
+    (
+        "28",
+        "ClientAuthentication",
+        SourceError,
+        "The server at {where} requires a client certificate of role {user}: {text}.",
+        "Set database.sslcert and database.sslkey to the files of a certificate and its private key.",
+    ),
+    (
+        "28",
+        "InitializeSessionUserId",
+        SourceError,
+        "The server at {where} does not let role {user} log in: {text}.",
+        "Correct database.user, or create the role with LOGIN and REPLICATION.",
+    ),
+    (
+        "28",
+        "",
+        SourceError,
+        "The server at {where} refuses role {user}: {text}.",
+        "Correct database.user and database.password, or the certificate in database.sslcert.",
+    ),
+    (
+        "3D",
+        "",
+        SourceError,
+        "The server at {where} has no database {database}.",
+        "Correct database.dbname.",
+    ),
+    (
+        "42501",
+        "CheckMyDatabase",
+        SourceError,
+        "Role {user} is not permitted to connect to database {database} at {where}.",
+        "As the database's owner run GRANT CONNECT ON DATABASE {base} TO {role};",
+    ),
+    (
+        "42501",
+        "InitPostgres",
+        SourceError,
+        "Role {user} is not permitted to start replication: {text}.",
+        "As a superuser run ALTER ROLE {role} REPLICATION; wal2lake check prints what a managed service needs.",
+    ),
+    (
+        "53",
+        "max_wal_senders",
+        ServerBusyError,
+        "All WAL senders of the server at {where} are in use.",
+        "Raise max_wal_senders, or stop another consumer.",
+    ),
+    (
+        "53",
+        "",
+        ServerBusyError,
+        "The server at {where} has no free connection.",
+        "Raise max_connections, or close other clients.",
+    ),
+    (
+        "57",
+        "",
+        ServerBusyError,
+        "The server at {where} is starting or stopping.",
+        "Wait until it accepts connections.",
+    ),
+)
+# Other states that are the same at every attempt: what was asked for cannot be had.
+_DEFINITE = ("0A", "22", "42", "55")
+
+# (pattern in libpq's own text, kind, what was found, what to do).
+_FAILURES: tuple[tuple[str, type[CdcError], str, str], ...] = (
+    (
+        r"no password supplied",
         SourceError,
         "The server at {where} refuses the password of role {user}.",
         "Correct database.user and database.password.",
@@ -44,65 +131,6 @@ _REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
         UnknownHostError,
         "The host name in {where} does not exist.",
         "Correct database.hostname.",
-    ),
-    (
-        r'role ".*" does not exist',
-        SourceError,
-        "The server at {where} has no role {user}.",
-        "Correct database.user, or create the role with LOGIN and REPLICATION.",
-    ),
-    (r"is not permitted to log in", SourceError, "Role {user} is not permitted to log in at {where}.", _ROLE),
-    (
-        r'database ".*" does not exist',
-        SourceError,
-        "The server at {where} has no database {database}.",
-        "Correct database.dbname.",
-    ),
-    (
-        r"permission denied for database",
-        SourceError,
-        "Role {user} is not permitted to connect to database {database} at {where}.",
-        "Run GRANT CONNECT ON DATABASE as its owner.",
-    ),
-    (
-        r"(no pg_hba\.conf entry|pg_hba\.conf rejects).*no encryption",
-        SourceError,
-        "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
-        "{database} from this host without TLS.",
-        "Set database.sslmode=require (or verify-full, with database.sslrootcert), or add an entry for connections "
-        "without TLS and reload the server configuration.",
-    ),
-    (
-        r"no pg_hba\.conf entry|pg_hba\.conf rejects",
-        SourceError,
-        "The pg_hba.conf of the server at {where} has no entry that allows role {user} to connect to database "
-        "{database} from this host.",
-        "Add an entry for it (also for replication connections, with the captured database) and reload the "
-        "server configuration.",
-    ),
-    (
-        r"must be superuser or replication role|permission denied to start WAL sender",
-        SourceError,
-        "Role {user} is not permitted to start replication.",
-        "Run ALTER ROLE … REPLICATION as a superuser.",
-    ),
-    (
-        r"exceeds .?max_wal_senders",
-        ServerBusyError,
-        "All WAL senders of the server at {where} are in use.",
-        "Raise max_wal_senders, or stop another consumer.",
-    ),
-    (
-        r"too many clients|remaining connection slots|too many connections",
-        ServerBusyError,
-        "The server at {where} has no free connection.",
-        "Raise max_connections, or close other clients.",
-    ),
-    (
-        r"starting up|shutting down|in recovery mode|not yet accepting connections",
-        ServerBusyError,
-        "The server at {where} is starting or stopping.",
-        "Wait until it accepts connections.",
     ),
     (
         r"in hot standby mode",
@@ -142,13 +170,7 @@ _REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
         "Set database.hostname to a name in the certificate, or database.sslmode=verify-ca.",
     ),
     (
-        r"requires a valid client certificate",
-        SourceError,
-        "The server at {where} requires a client certificate of role {user}.",
-        "Set database.sslcert and database.sslkey to the files of a certificate and its private key.",
-    ),
-    (
-        r"alert .*(certificate|unknown ca)|certificate authentication failed",
+        r"alert .*(certificate|unknown ca)",
         SourceError,
         "The server at {where} does not accept the certificate in database.sslcert for role {user}: {text}.",
         "Set database.sslcert and database.sslkey to a certificate that the server's authority issued for the role.",
@@ -162,14 +184,34 @@ _REFUSALS: tuple[tuple[str, type[CdcError], str, str], ...] = (
 )
 
 
-def connection_error(error: psycopg.Error, where: str, user: str, database: str) -> CdcError:
-    """Convert the error of a failed connection. ``where`` is host and port, or the socket's folder."""
-    text = _line(str(error))
-    facts = {"where": where, "user": f'"{user}"', "database": f'"{database}"', "text": text.rstrip(".")}
-    for pattern, kind, found, remedy in _REFUSALS:
-        if re.search(pattern, str(error), re.IGNORECASE):
+def connection_error(
+    error: psycopg.Error, where: str, user: str, database: str, refused: Refusal | None = None
+) -> CdcError:
+    """Convert the error of a failed connection. ``where`` is host and port, or the socket's folder.
+
+    ``refused``: how the server answered, None if it did not.
+    """
+    said, text = _NOISE.sub("", str(error)), _line(str(error)).rstrip(".")
+    facts = {"where": where, "user": f'"{user}"', "database": f'"{database}"', "text": text}
+    if refused is not None:
+        return _refusal(refused, facts, user, database)
+    for pattern, kind, found, remedy in _FAILURES:
+        if re.search(pattern, said, re.IGNORECASE):
             return kind(found.format(**facts), remedy)
-    return UnreachableError(f"Cannot connect to {where}: {facts['text']}.", "Check the server's log.")
+    return UnreachableError(f"Cannot connect to {where}: {text}.", "Check the server's log.")
+
+
+def _refusal(refused: Refusal, facts: dict[str, str], user: str, database: str) -> CdcError:
+    facts |= {"role": sql.Identifier(user).as_string(), "base": sql.Identifier(database).as_string()}
+    facts |= {"without": "", "tls": "A"}
+    if not refused.tried_tls:
+        facts["without"] = " without TLS"
+        facts["tls"] = "Set database.sslmode=require (or verify-full, with database.sslrootcert) if it has TLS, or a"
+    for state, name, kind, found, remedy in _REFUSALS:
+        if refused.state.startswith(state) and (name == refused.function or name in facts["text"]):
+            return kind(found.format(**facts), remedy.format(**facts))
+    kind = SourceError if refused.state.startswith(_DEFINITE) else UnreachableError
+    return kind("The server at {where} refuses the connection: {text}.".format(**facts), "Check the server's log.")
 
 
 # SQLSTATE, or its class of two characters → (kind, what to do).
@@ -185,7 +227,7 @@ _STATES: dict[str, tuple[type[CdcError], str]] = {
     "55P03": (TransientError, "Run again once the lock is free."),
     "57": (ServerBusyError, "Run again once the server accepts connections."),
     "57014": (TransientError, "Raise database.query.timeout.ms, or check what blocks the statement."),
-    "58P01": (SourceError, "The WAL it needs has been removed: drop the slot and take a new snapshot."),
+    "58P01": (SourceError, "Install the package or restore the file on the server: it is needed for this step."),
 }
 _QUIET_CLASSES = ("22", "23")
 # What the server finds while it converts a row to text; none of these messages has a value.
@@ -251,8 +293,8 @@ def translated(doing: str) -> Iterator[None]:
 
 
 _NOISE = re.compile(
-    r"connection (failed|is bad): |connection to server (at|on socket) [^\n]*? failed: |consuming input failed: "
-    r"|(FATAL|ERROR):\s+"
+    r"connection (failed|is bad): |connection to server (at|on socket) [^\n]*? failed: ([^:\n]{1,40}:  )?"
+    r"|consuming input failed: |(FATAL|ERROR):\s+"
 )
 
 

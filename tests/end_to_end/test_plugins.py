@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_core import failpoints
+from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
-from tests.support.cluster import Cluster
-from tests.support.lake import difference, doubled_events, lake_settings, write_properties
+from tests.support.cluster import PLUGIN_LIBRARIES, Cluster
+from tests.support.lake import changelog_path, difference, doubled_events, lake_settings, rows, write_properties
 from tests.support.program import Program
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -133,6 +135,47 @@ def follow(pg: Cluster, program: Program, database: str, file: Path, kills: tupl
     assert not difference(file, TABLES)
     for table in TABLES[:6]:
         assert doubled_events(file, table) == 0
+
+
+def test_a_plug_in_that_the_server_does_not_allow(debian15: Cluster, program: Program, tmp_path: Path) -> None:
+    """``check`` and ``run`` name the setting, its value and the statement, which is run as printed; nothing is lost.
+
+    A server without the setting loads the plug-in, and nothing is said.
+    """
+    pg, database = debian15, debian15.database("allowed")
+    pg.psql(database, "-qc", "create table t (id int primary key, v text); insert into t values (1, 'old')")
+    pg.execute(database, f"create role {database} login replication password 'pw'; grant select on t to {database}")
+    role = {"database.user": database, "database.password": "pw"}
+    settings = pg.properties(database, **role, **{"plugin.name": "wal2json", "table.include.list": "public.t"})
+    file = write_properties(tmp_path / "c.properties", settings | lake_settings(tmp_path))
+    forbid = f"alter database {database} set {PLUGIN_LIBRARIES} = pgoutput, test_decoding"
+
+    def refused(done: subprocess.CompletedProcess[str]) -> str:
+        said = done.stdout + done.stderr
+        assert done.returncode == 1, said
+        assert "The server does not allow output plug-in wal2json: output_plugin_libraries, set by" in said
+        assert f"""ALTER DATABASE "{database}", is 'pgoutput, test_decoding'.""" in said
+        assert "A slot keeps its position." in said
+        [statement] = [line.strip() for line in said.splitlines() if line.strip().startswith("ALTER ")]
+        return statement
+
+    # Without a slot, and with one that has changes.
+    for number in (10, 20):
+        if PLUGIN_LIBRARIES in pg.settings:
+            pg.execute("postgres", forbid)
+            statement = refused(program.run("check", file, own_java=True))
+            assert refused(program.stream(file)) == statement
+            pg.psql(database, "-qc", statement)
+        done = program.run("check", file, own_java=True)
+        assert done.returncode == 0 and "The server loads wal2json." in done.stdout, done.stdout + done.stderr
+        assert PLUGIN_LIBRARIES not in done.stdout
+        settle(program, file)
+        pg.psql(database, "-qc", f"insert into t values ({number}, 'new'); update t set v = 'changed' where id = 1")
+    settle(program, file)
+    assert not difference(file, [TableId("public", "t")])
+    # Both pairs of changes came from the slot: a snapshot instead of the first one would have its rows only.
+    [counted] = rows(changelog_path(load(file), TableId("public", "t")), "select count(*) as changes from t")
+    assert counted == {"changes": 4}
 
 
 def settle(program: Program, file: Path) -> None:

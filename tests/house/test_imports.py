@@ -70,7 +70,8 @@ FLOORS = {
         {"stream", "envelopes", "status"},
     ],
     "cdc_core.postgres": [
-        {"options", "sqlstate"},
+        {"options", "refusal"},
+        {"sqlstate"},
         {"connect"},
         {"server", "sessions", "heartbeat"},
         {"catalog", "rows"},

@@ -11,7 +11,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from cdc_core.errors import ConfigError, SourceError, TransientError
+from cdc_core.errors import ConfigError, PluginError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
@@ -147,7 +147,7 @@ def test_a_slot_of_another_database_is_refused(options: PostgresOptions, connect
 def test_a_plugin_that_is_not_installed_is_named(options: PostgresOptions) -> None:
     with (
         connect(options, replication=True) as replication,
-        pytest.raises(SourceError, match="no output plugin nosuch"),
+        pytest.raises(PluginError, match="output plug-in nosuch"),
     ):
         slot.create(replication, options.slot_name, "nosuch")
 

@@ -10,6 +10,7 @@ from psycopg import sql
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight import statements
 from cdc_core.postgres.preflight.finding import Finding
+from cdc_core.postgres.replication import plugin_library
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 
@@ -76,6 +77,7 @@ def _unreached(options: PostgresOptions, selection: SelectionOptions, problem: F
         "-- wal_level must be logical. Restart the server if it was not; of a managed service, change its parameter.",
         statements.setting("wal_level", "logical"),
         "",
+        *_plugin(options),
         *_comment(f"The role. Then give it the password that database.password has: \\password {_quoted(role)}"),
         f"DO $wal2lake$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {_literal(role)}) "
         f"THEN {statements.create_role(role)} END IF; END $wal2lake$;",
@@ -93,6 +95,16 @@ def _unreached(options: PostgresOptions, selection: SelectionOptions, problem: F
     if options.plugin_name is OutputPlugin.PGOUTPUT:
         via_root = options.publish_via_partition_root
         yield statements.create_publication(options.publication_name, named, via_root=via_root)
+
+
+def _plugin(options: PostgresOptions) -> list[str]:
+    name = options.plugin_name.on_server
+    if options.plugin_name.has_publication:
+        return []
+    why = (
+        f"-- From the minor versions of November 2026 on, servers load only the output plug-ins of a list: add {name}."
+    )
+    return [why, *plugin_library.allow(name), ""]
 
 
 def _comment(text: str) -> list[str]:

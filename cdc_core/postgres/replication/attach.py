@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import psycopg
 from psycopg import sql
@@ -14,7 +15,7 @@ from cdc_core.postgres.connect import Connection, connect, has_raw_text
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication import slot as slots
-from cdc_core.postgres.replication.stream_errors import stream_error
+from cdc_core.postgres.replication.stream_errors import start_error
 
 _LOOK_SECONDS = 0.5  # between two attempts to attach to a slot in use
 
@@ -51,10 +52,10 @@ def _attached(options: PostgresOptions, start_lsn: Lsn, check: Callable[[Connect
         connection.execute(start)
         return connection, int(row[0]) if row else 0
     except BaseException as error:
-        connection.close()
-        if isinstance(error, psycopg.Error):
-            raise stream_error(error, options) from None
-        raise
+        with closing(connection):
+            if isinstance(error, psycopg.Error):
+                raise start_error(error, options, connection) from None
+            raise
 
 
 def _command(options: PostgresOptions, version: int, start_lsn: Lsn) -> sql.Composed:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
 from psycopg import sql
 
 from cdc_core.decode.segment import HEADER, Segment
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions
-from cdc_core.postgres.replication import plugin
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.replication import plugin, plugin_library
+from cdc_core.postgres.sqlstate import server_error
 
 _FRAMES = 20_000
 
@@ -28,12 +29,16 @@ def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterato
     query = sql.SQL("SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_peek_binary_changes({})").format(
         sql.SQL(", ").join(map(sql.Literal, given))
     )
-    with translated("reading the changes that wait in the slot"), closing(connection.cursor()) as cursor:
+    with closing(connection.cursor()) as cursor:
         frames: list[bytes] = []
-        for lsn, data in cursor.stream(query, binary=True):  # row-wise: only what no run has read yet
-            frames.append(HEADER.pack(b"w", lsn, lsn, 0) + data)
-            if len(frames) == _FRAMES:
-                yield Segment.of(frames)
-                frames = []
+        try:
+            for lsn, data in cursor.stream(query, binary=True):  # row-wise: only what no run has read yet
+                frames.append(HEADER.pack(b"w", lsn, lsn, 0) + data)
+                if len(frames) == _FRAMES:
+                    yield Segment.of(frames)
+                    frames = []
+        except psycopg.Error as error:
+            refusal = plugin_library.load_error(error, connection, options.plugin_name.on_server)
+            raise refusal or server_error(error, "reading the changes that wait in the slot") from None
         if frames:
             yield Segment.of(frames)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from cdc_core.errors import ConfigError, InUseError, SourceError, TransientError
+from cdc_core.errors import CdcError, ConfigError, InUseError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.replication import plugin_library
 from cdc_core.postgres.sqlstate import server_error, translated
 
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -232,7 +233,7 @@ def create(
     try:
         row = replication.execute(command).fetchone()
     except psycopg.Error as error:
-        raise _creation_error(error, name, plugin, seconds) from None
+        raise _creation_error(error, replication, name, plugin, seconds) from None
     finally:
         timer.cancel()
     assert row is not None
@@ -286,8 +287,7 @@ def _cancel(connection: Connection) -> None:
         connection.close()
 
 
-def _creation_error(error: psycopg.Error, name: str, plugin: str, seconds: float) -> Exception:
-    text = (error.diag.message_primary or "").lower()
+def _creation_error(error: psycopg.Error, replication: Connection, name: str, plugin: str, seconds: float) -> CdcError:
     if isinstance(error, psycopg.errors.QueryCanceled):
         return TransientError(
             f"Creating slot {name} took longer than {seconds:g} s.",
@@ -295,16 +295,12 @@ def _creation_error(error: psycopg.Error, name: str, plugin: str, seconds: float
         )
     if isinstance(error, psycopg.errors.DuplicateObject):
         return SourceError(f"Slot {name} exists already.", "It was created concurrently; run again.")
-    if "wal_level" in text:
+    # The name of a setting is the same in every language.
+    if "wal_level" in (error.diag.message_primary or ""):
         return SourceError(
             "The server's wal_level does not allow logical decoding.", "Set wal_level = logical and restart the server."
         )
-    if isinstance(error, psycopg.errors.UndefinedFile) or "as an output plugin" in text:
-        return SourceError(
-            f"The server has no output plugin {plugin}.",
-            "Install its package on the server and allow it, or set plugin.name=pgoutput.",
-        )
-    return server_error(error, f"creating slot {name}")
+    return plugin_library.load_error(error, replication, plugin) or server_error(error, f"creating slot {name}")
 
 
 def _lsn(text: str | None) -> Lsn | None:

@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn
 
 from cdc_core.errors import CdcError, ServerBusyError, SourceError
+from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.replication import plugin_library
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.sqlstate import row_fault, server_error
 
 # In the context of an error of the output plugin, in any language.
 _LSN = re.compile(r"\b[0-9A-F]+/[0-9A-F]+\b")
+# Where the server looks up publications, and slots.
+_PUBLICATION, _SLOT = "get_publication_oid", "slot.c"
+
+
+def start_error(error: psycopg.Error, options: PostgresOptions, connection: Connection) -> CdcError:
+    """Return the error with which the server refused to begin the stream, by the facts that it has of the slot."""
+    refusal = plugin_library.load_error(error, connection, options.plugin_name.on_server)
+    if refusal is not None:
+        return refusal
+    slot = slots.SlotInfo(options.slot_name)
+    with suppress(CdcError):
+        slot = slots.inspect(connection, options.slot_name)
+    if isinstance(error, psycopg.errors.ObjectInUse):
+        return slots.in_use(slot.name, slot.active_pid)
+    if slot.is_lost:
+        said = (error.diag.message_primary or "").rstrip(".")
+        return SourceError(
+            f"Slot {slot.name} can no longer be read: {said}.",
+            f"Run SELECT pg_drop_replication_slot('{slot.name}') and take a new snapshot.",
+        )
+    return stream_error(error, options)
 
 
 def stream_error(error: psycopg.Error, options: PostgresOptions) -> CdcError:
     """Return the server's error in the stream of the options' slot as one of ours."""
-    slot, text = options.slot_name, error.diag.message_primary or ""
-    if isinstance(error, psycopg.errors.ObjectInUse):
-        pid = "".join(character for character in text.rpartition("PID")[2] if character.isdecimal())
-        return slots.in_use(slot, int(pid) if pid else None)
-    if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in text:
+    slot = options.slot_name
+    if isinstance(error, psycopg.errors.UndefinedObject) and error.diag.source_function == _PUBLICATION:
         return SourceError(
             f'Publication "{options.publication_name}" did not exist when the changes in the slot were made.',
             "Create it, drop the slot, and take a new snapshot: a publication must be older than what it publishes.",
         )
-    if isinstance(error, psycopg.errors.UndefinedObject):
+    if isinstance(error, psycopg.errors.UndefinedObject) and error.diag.source_file == _SLOT:
         return SourceError(f"Slot {slot} does not exist.", "Take a snapshot: it creates the slot.")
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState | psycopg.errors.UndefinedFile):
         return SourceError(
-            f"Slot {slot} can no longer be read: {text.rstrip('.')}.",
-            f"Run SELECT pg_drop_replication_slot('{slot}') and take a new snapshot.",
+            f"Slot {slot} cannot be read: {(error.diag.message_primary or '').rstrip('.')}.",
+            "Correct this on the server, and run wal2lake check: it says whether the slot has lost WAL. Otherwise the "
+            "slot keeps its position.",
         )
     fault = row_fault(error)
     if fault is not None:

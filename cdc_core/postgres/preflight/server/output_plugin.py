@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core.errors import CdcError, TransientError
+from cdc_core.errors import CdcError, PluginError, TransientError
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.postgres.preflight.statements import identity_full
-from cdc_core.postgres.replication import plugin, slot
+from cdc_core.postgres.replication import plugin, plugin_library, slot
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 
@@ -23,11 +23,11 @@ _SPECIAL = (700, 701, 1700)
 
 
 def check(context: Context) -> list[Finding]:
-    """Run the check; of pgoutput, which is part of the server, only what leaves changes out is of interest."""
+    """Run the check; of pgoutput, which is part of the server, only whether it is allowed and what it leaves out."""
     options = context.options
     if options.plugin_name.has_publication:
-        return _filters(options)
-    return [_installed(context), *limits(options, context.tables), *_filters(options)]
+        return [*_loaded(context), *_filters(options)]
+    return [*_loaded(context), *limits(options, context.tables), *_filters(options)]
 
 
 def _filters(options: PostgresOptions) -> list[Finding]:
@@ -44,25 +44,42 @@ def _filters(options: PostgresOptions) -> list[Finding]:
     ]
 
 
-def _installed(context: Context) -> Finding:
-    """Make a temporary slot, which ends with its connection: only this loads a plug-in for every role."""
-    name = context.options.plugin_name.on_server
-    if slot.inspect(context.connection, context.options.slot_name).plugin == name:
-        return good(NAME, f"Slot {context.options.slot_name} uses {name}.")
+def _loaded(context: Context) -> list[Finding]:
+    name, of_server = context.options.plugin_name.on_server, context.options.plugin_name.has_publication
+    if of_server and not plugin_library.is_limited(context.connection):
+        return []
+    setting = plugin_library.allowed(context.connection)
+    if of_server and setting.allows(name):
+        return []
+    if context.server.wal_level == "logical":
+        return _tried(context, name)
+    if of_server or setting.allows(name) or not plugin_library.is_limited(context.connection):
+        return []
+    unknown = f"Whether the server allows output plug-in {name} can be tried when wal_level is logical."
+    return [doubtful(NAME, unknown, setting.remedy(name), *setting.statements(name))]
+
+
+def _tried(context: Context, name: str) -> list[Finding]:
+    """Make a temporary slot, which ends with its connection: only this loads a plug-in for every role.
+
+    A slot of this plug-in proves nothing: since it was made, the plug-in may have been removed or forbidden.
+    """
     try:
-        with connect(context.options, replication=True) as replication:
-            slot.create(
-                replication,
-                f"wal2lake_check_{context.connection.info.backend_pid}",
-                name,
-                temporary=True,
-                seconds=_SECONDS,
-            )
-    except TransientError:
-        pass  # It waited for open transactions.
-    except CdcError as error:
-        return bad(NAME, error.message, error.remedy)
-    return good(NAME, f"The server has {name}.")
+        replication = connect(context.options, replication=True)
+    except CdcError:
+        return []  # The check of the replication connection says why.
+    with replication:
+        try:
+            trial = f"wal2lake_check_{context.connection.info.backend_pid}"
+            slot.create(replication, trial, name, temporary=True, seconds=_SECONDS)
+        except PluginError as error:
+            return [bad(NAME, error.message, error.advice, *error.statements)]
+        except TransientError:
+            pass  # It waited for open transactions.
+        except CdcError as error:
+            unknown = f"Whether the server loads output plug-in {name} could not be tried. {error.message}"
+            return [doubtful(NAME, unknown, error.remedy)]
+    return [good(NAME, f"The server loads {name}.")]
 
 
 def limits(options: PostgresOptions, tables: Sequence[TableSchema]) -> list[Finding]:
