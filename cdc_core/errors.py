@@ -27,6 +27,7 @@
     │   │   └─ UnsendableRowError  a row that the server cannot send: too large, damaged, or not to be had in UTF-8
     │   └─ LakeError          the lake's path or tables cannot be written as required
     │       └─ UnreadableError  the folder of one Delta table: log or data files damaged, missing, not accessible
+    │           └─ SharedFolderError  the folder belongs to another table, whose name is the same for the storage
     ├─ ProtocolError          malformed bytes, or messages in an impossible order
     └─ InvariantError         a defect of wal2lake
 
@@ -222,6 +223,23 @@ class UnreadableError(LakeError):
         super().__init__(message, remedy)
         self.args = (message, remedy, path)
         self.path = path
+
+
+class SharedFolderError(UnreadableError):
+    """The folder of a Delta table belongs to another table or connector: the storage does not tell their names apart.
+
+    Nothing is read from it or written to it.
+    """
+
+    @classmethod
+    def of(cls, path: str, owner: str, own: str) -> SharedFolderError:
+        """The error for a folder of ``owner`` under the path of ``own``."""
+        return cls(
+            f"The folder {path} belongs to {owner}, not to {own}: the storage does not distinguish their names.",
+            "Each needs a folder of its own: give one of them to another connector, with another topic.prefix and "
+            "wal2lake.lake.path, or move the lake to storage that distinguishes such names.",
+            path,
+        )
 
 
 class ProtocolError(CdcError):

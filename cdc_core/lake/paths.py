@@ -143,15 +143,16 @@ class LakePaths:
     def _of(self, table: TableId, kind: str) -> str:
         """Return a table's path. One that an older version created under the plain name keeps it."""
         named, plain = f"{folder(table.schema)}/{folder(table.table)}", f"{table.schema}/{table.table}"
-        place = self._at(f"{kind}{named}")
+        owner = f"table {table}"
+        place = self._at(f"{kind}{named}", owner)
         if (
             named == plain
             or table.schema.startswith("__")
             or any(map(_NEVER_PLAIN.search, (table.schema, table.table)))
         ):
             return place
-        older = self._at(f"{kind}{plain}")
+        older = self._at(f"{kind}{plain}", owner)
         return older if not _has_table(place) and _has_table(older) else place
 
-    def _at(self, place: str) -> str:
-        return Location(f"{self.base}/{place}", self.storage)
+    def _at(self, place: str, owner: str = "") -> str:
+        return Location(f"{self.base}/{place}", self.storage, owner or f"topic.prefix {self.prefix}")

@@ -67,19 +67,21 @@ class Storage:
 
 
 class Location(str):
-    """A table's path or URI, with the settings to access it."""
+    """A table's path or URI, with the settings to access it, and the ``owner`` of the folder (``delta/owner``)."""
 
-    __slots__ = ("storage",)
+    __slots__ = ("owner", "storage")
     storage: Storage
+    owner: str
 
-    def __new__(cls, path: str, storage: Storage) -> Location:
-        """Create the path with its settings ``storage``."""
+    def __new__(cls, path: str, storage: Storage, owner: str = "") -> Location:
+        """Create the path with its settings ``storage``; without an ``owner`` the folder may be anybody's."""
         made = super().__new__(cls, path)
         made.storage = storage
+        made.owner = owner
         return made
 
-    def __reduce__(self) -> tuple[type[Location], tuple[str, Storage]]:
-        return Location, (str(self), self.storage)
+    def __reduce__(self) -> tuple[type[Location], tuple[str, Storage, str]]:
+        return Location, (str(self), self.storage, self.owner)
 
 
 def is_s3(path: str) -> bool:

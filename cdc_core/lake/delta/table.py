@@ -35,6 +35,7 @@ from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
 from cdc_core.lake.delta.log_text import failed_commit, stats_json, texts, unreadable_log, with_vector
+from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, Columns, ParquetFiles
 from cdc_core.lake.delta.physical import physical_schema
 from cdc_core.lake.delta.recent import Recent, open_newest
@@ -62,10 +63,11 @@ class DeltaTable:
         self._loaded = Loaded(path, storage, opened)
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
+        check_owner(path, opened.raw.metadata().configuration)
 
     @classmethod
     def open(cls, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
-        """Open the table at its newest version; None if it does not exist. LakeError if its log cannot be read."""
+        """Open the table at its newest version; None if there is none. LakeError: it is unreadable, or another's."""
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         options = options_for(path, storage)
@@ -109,15 +111,14 @@ class DeltaTable:
                 uri,
                 deltalake.Schema.from_arrow(schema),
                 mode="error",
-                configuration=dict(properties),
+                configuration={**properties, **owner_property(path)},
                 storage_options=options_for(path, storage),
+                raise_if_key_not_exists=False,
                 commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
             )
         except DeltaError:
-            there = cls.open(path, storage)
-            if there is None:
+            if cls.open(path, storage) is None:
                 raise
-            return there
         made = cls.open(path, storage)
         assert made is not None
         return made
@@ -269,7 +270,6 @@ class DeltaTable:
         """Write batches of ``schema`` to new files of at least ``rows_per_file`` rows, fewer if they are large.
 
         A file ends with the row group that reaches ``bytes_per_file`` in memory (None: no limit).
-
         At most one row group is in memory. Without rows no file is written.
         """
         return self._parquet.write_stream(batches, schema, rows_per_file, bytes_per_file, name)

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.errors import CdcError, LockedError, NotUtf8Error, TransientError, UnsendableRowError
+from cdc_core.errors import CdcError, LockedError, NotUtf8Error, SharedFolderError, TransientError, UnsendableRowError
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.typing_plan import TypingPlan
@@ -52,6 +52,8 @@ _TRIES = 5
 _COMMITS = 4
 # How long a snapshot that holds up the stream waits for transactions that are open.
 _BLOCKING_SECONDS = 10.0
+# Errors of one table, without which the others are read.
+_OF_ONE_TABLE = (NotUtf8Error, UnsendableRowError, LockedError, SharedFolderError)
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -74,9 +76,9 @@ class SnapshotRun:
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
         """Replace each table's lake content by the source's rows at one point in time; in the given order.
 
-        Tables with rows that cannot be sent, or are not UTF-8, are left as they were (``refused``). A table that
-        another session has locked is tried again after the others. Raises the errors of the server, a type or the
-        lake; tables committed before that stay, and are complete.
+        Tables with rows that cannot be sent, or are not UTF-8, or whose folder is another table's, are left as they
+        were (``refused``). A table that another session has locked is tried again after the others. Raises the errors
+        of the server, a type or the lake; tables committed before that stay, and are complete.
         """
         if not tables:
             return []
@@ -84,7 +86,7 @@ class SnapshotRun:
         done: dict[TableId, SnapshotReport] = {}
         left, locked = tables, list[CdcError]()
         for _ in range(_TRIES):
-            results = TableResults(raises=True, kept=(NotUtf8Error, UnsendableRowError, LockedError))
+            results = TableResults(raises=True, kept=_OF_ONE_TABLE)
             taken = self._take(left, self._source.open_snapshot(), {}, on_progress, results)
             locked = [error for error in results.errors.values() if isinstance(error, LockedError)]
             self.refused |= {name: error for name, error in results.errors.items() if error not in locked}
