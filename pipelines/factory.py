@@ -14,7 +14,7 @@ from pipelines.checks.slot import slot_health_check
 from pipelines.checks.source import reconcile_checks
 from pipelines.checks.tables import table_checks
 from pipelines.connector.files import BrokenConnector, connector_files, load_sites
-from pipelines.connector.keys import part
+from pipelines.connector.key_parts import part
 from pipelines.connector.site import Site
 from pipelines.jobs.connector import jobs
 from pipelines.jobs.maintenance import maintenance_assets, maintenance_job, maintenance_schedule

@@ -23,6 +23,7 @@ from cdc_core.observe.options import CheckLevel, FreshnessWindow
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from pipelines.connector.key_parts import table_parts
 
 
 class SlotBacklog(Protocol):
@@ -232,6 +233,15 @@ class Site:
     sinks: tuple[str, ...] = ("lake",)
     # The URL of the data docs; empty if they are not served.
     data_docs_url: str = ""
+    _parts: Mapping[TableId, tuple[str, str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_parts", table_parts(table.id for table in self.tables))
+
+    def key_parts(self, table: TableId, suffix: str = "") -> tuple[str, str]:
+        """The parts of an asset key for a table's schema and name; also for a table that is not known (any more)."""
+        schema, name = self._parts.get(table) or table_parts([table])[table]
+        return schema, name + suffix
 
     def paths(self) -> LakePaths:
         """Paths and storage of the lake's tables."""

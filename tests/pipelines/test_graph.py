@@ -1,4 +1,4 @@
-import re
+import zlib
 from dataclasses import replace
 
 import dagster as dg
@@ -6,8 +6,10 @@ import pyarrow as pa
 
 from cdc_core.lake.names import META
 from cdc_core.observe.options import CheckLevel
+from cdc_core.schema.table import TableId
 from pipelines.connector.files import BrokenConnector
-from pipelines.connector.keys import changes_key, lake_key, part, snapshot_key, source_key
+from pipelines.connector.key_parts import part, table_parts
+from pipelines.connector.keys import changes_key, lake_key, maintenance_key, snapshot_key, source_key
 from pipelines.connector.site import KnownTable
 from pipelines.factory import definitions_of
 from pipelines.reports.columns import column_lineage, lake_columns, type_text
@@ -163,5 +165,26 @@ def test_a_sources_comment_is_its_description():
 
 def test_names_that_dagster_refuses_are_escaped_without_meeting():
     assert part("orders_1") == "orders_1"
-    assert re.fullmatch("tab_le_x_[0-9a-f]{4}_source", part("täb-le.x", "_source"))
+    assert part("täb-le.x") == f"tab_le_x_{zlib.crc32('täb-le.x'.encode()) & 0xFFFF:04x}"
+    assert source_key(SITE, TableId("public", "é")).path[-1] == f"{part('é')}_source"
     assert len({part("a-b"), part("a_b"), part("a b"), part("a.b")}) == 4
+
+
+def test_every_table_has_a_key_of_its_own():
+    apart = [TableId("public", f"t_{n}") for n in range(40)]
+    by_chance = [TableId("public", "库存库存"), TableId("public", "付款积分")]
+    of_a_number = [TableId("public", "a-b"), TableId("public", part("a-b")), TableId("public", part("库存库存"))]
+    joined = [TableId("a", "b__c"), TableId("a__b", "c"), TableId("a_", "_b__c"), TableId("a", "b__c_1")]
+    # Of some hundred names with the same readable part, two have the same short number.
+    many = [TableId("public", chr(0x4E00 + n)) for n in range(400)]
+    short = [TableId("public", f"x{mark}") for n in range(1, 400) for mark in ("-" * (n % 40) + "." * (n // 40) + "-",)]
+    tables = [*apart, *by_chance, *of_a_number, *joined]
+    here = replace(SITE, tables=tuple(KnownTable(one, table(one)) for one in tables))
+    nodes = definitions_of([here]).resolve_asset_graph()
+    for key_of in (lake_key, source_key, maintenance_key):
+        keys = {key_of(here, one) for one in tables}
+        assert len(keys) == len(tables) and all(nodes.has(key) for key in keys)
+    parts = table_parts([*tables, *many, *short])
+    assert len({"__".join(each) for each in parts.values()}) == len(parts) == len({*tables, *many, *short})
+    assert parts == table_parts(reversed([*tables, *many, *short]))
+    assert all(parts[one] == tuple(one) for one in [*apart, joined[0], of_a_number[1]])
