@@ -34,6 +34,13 @@ a locale with another number of decimals, the next run reads its tables with suc
 wal2lake have `lc_monetary = 'C'`, also for your own SQL (`snapshot.select.statement.overrides`, conditions of signals,
 `heartbeat.action.query`): there `'12.34'::money` and `12.34::money` are 1234 of the smallest unit.
 
+The text of a value of `regclass`, `regproc`, `regrole` and the like, of `aclitem`, and of arrays, domains, ranges and
+composites of these contains names of objects. The lake has the text of the moment when the row was sent; a rename does
+not change it, and `reconcile` does not compare such columns of tables with a key (`columns_left_out`). Rows cannot be
+identified by these texts: inserts into a table whose replica identity has such a column (under REPLICA IDENTITY FULL
+without another key: any captured column) are merged, and its first update or delete pauses it. `wal2lake check` names
+these tables and the remedy.
+
 Values are the same through each output plug-in, with these exceptions: decoderbufs sends `time with time zone` in UTC
 (`+00`), wal2json sends `NaN` and infinity of `real`, `double precision` and `numeric` as null, and both send stored
 generated columns, which pgoutput does from PostgreSQL 18 on ([plugins.md](plugins.md)).

@@ -98,7 +98,11 @@ class Records:
         self._check_schema_version(table, history, number)
         typer = self.plan.typer(table)
         _check_columns(table.id, typer, lake.schema)
-        compared = Compared.of(typer.read_schema, lake.schema, merge_key(table))
+        key = merge_key(table)
+        # The names of objects that the lake has are those of when a row was written.
+        named = {column.name for column in table.columns if key and column.type.shows_names}
+        captured = pa.schema([each for each in typer.read_schema if each.name not in named])
+        compared = Compared.of(captured, lake.schema, key)
         version = LakeVersion(place, number)
         if taken is not None:
             version = LakeVersion(place, number, taken.visible, int(taken.lsn))

@@ -114,15 +114,16 @@ class TableSchema:
         A unique index over nullable columns does not identify rows (NULLs repeat), so such a table is keyless. Nor does
         a deferrable key: between two statements of a transaction two rows may have the same one, and an event that
         deletes the first of them, found by its key, would delete the second. Nor does a key with a column that is not
-        streamed; a unique index replaces it only if old rows contain that index's columns.
+        streamed, or one whose text is a name (``named_identity``); a unique index replaces it only if old rows contain
+        that index's columns.
         """
         by_name = {column.name: column for column in self.columns}
         if self.primary_key and not self.is_key_deferrable:
-            if self._has(self.primary_key):
+            if self._identifies(self.primary_key):
                 return self.primary_key
             if self.identity is not ReplicaIdentity.FULL:
                 return ()
-        if self.unique_key and all(name in by_name and not by_name[name].optional for name in self.unique_key):
+        if self._identifies(self.unique_key) and not any(by_name[name].optional for name in self.unique_key):
             return self.unique_key
         return ()
 
@@ -133,7 +134,7 @@ class TableSchema:
         Under REPLICA IDENTITY USING INDEX old rows contain that index's columns alone, so these are the key then.
         """
         if self.identity is ReplicaIdentity.INDEX and self.identity_key:
-            return self.identity_key if self._has(self.identity_key) else ()
+            return self.identity_key if self._identifies(self.identity_key) else ()
         return self.lake_key
 
     @property
@@ -151,8 +152,25 @@ class TableSchema:
         names = {column.name for column in self.columns}
         return tuple(name for name in flagged if name not in names)
 
-    def _has(self, names: tuple[str, ...]) -> bool:
-        return {column.name for column in self.columns}.issuperset(names)
+    @property
+    def named_identity(self) -> tuple[str, ...]:
+        """The columns of the replica identity whose text contains names of objects (regclass), which may change.
+
+        The stream sends the text, so an old row may differ from the same row as it was sent before. Under FULL, where
+        no key identifies rows, these are all such columns.
+        """
+        flagged: tuple[str, ...] = ()
+        if self.identity is ReplicaIdentity.INDEX:
+            flagged = self.identity_key
+        elif self.identity is ReplicaIdentity.DEFAULT:
+            flagged = self.primary_key
+        elif not self.row_key:
+            flagged = tuple(column.name for column in self.columns)
+        named = {column.name for column in self.columns if column.type.shows_names}
+        return tuple(name for name in flagged if name in named)
+
+    def _identifies(self, names: tuple[str, ...]) -> bool:
+        return {column.name for column in self.columns if not column.type.shows_names}.issuperset(names)
 
     def column(self, name: str) -> Column:
         """Return the column of that name; raises KeyError if there is none."""
@@ -190,6 +208,16 @@ def identity_remedy(table: TableSchema) -> str:
         f"Run ALTER TABLE {table.id} REPLICA IDENTITY FULL, or USING INDEX with a unique index over NOT NULL columns "
         "that are published."
     )
+
+
+def named_remedy(table: TableSchema) -> str:
+    """Return what lets changes identify the rows of a table with a ``named_identity``."""
+    index = (
+        f"ALTER TABLE {table.id} REPLICA IDENTITY USING INDEX with a unique index over NOT NULL columns of other types"
+    )
+    if table.identity is ReplicaIdentity.FULL:
+        return f"Add a primary key of other types, run {index}, or list the columns in column.exclude.list."
+    return f"Run {index}, or store the oid as type oid."
 
 
 def column_from_plain(raw: dict[str, Any]) -> Column:

@@ -54,7 +54,7 @@ def prepare(
     """
     rows = rows if snapshot is None else invisible(rows, snapshot)
     facts, key = whole or survey(rows), merge_key(table)
-    check_old_rows(facts, bool(key), table)
+    check_old_rows(facts, bool(key), table, schema.names)
     guarded, mode = snapshot is None, mode_of(schema.names)
     check_key(table, mode)
     if mode is DeleteMode.SOFT:

@@ -18,7 +18,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, texts_of
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import TableSchema, named_remedy
 
 
 def merge_key(table: TableSchema) -> tuple[str, ...]:
@@ -30,6 +30,14 @@ def check_key(table: TableSchema, mode: DeleteMode) -> None:
     """Raise MissingKeyError if a delete mode needs a key and the table has none."""
     if mode is DeleteMode.HARD or merge_key(table):
         return
+    if table.named_identity:
+        raise MissingKeyError(
+            f"The key of {table.id} has {', '.join(table.named_identity)}, of which the server sends the names of "
+            f"objects, which may change, and delete mode {mode.value} identifies rows by their key.",
+            f"{named_remedy(table)} Or list the table in wal2lake.lake.delete.mode.hard, where its inserts are merged. "
+            f"Then run wal2lake snapshot with {table.id}.",
+            str(table.id),
+        )
     if table.unsent_identity:
         raise MissingKeyError(
             f"The key of {table.id} has {', '.join(table.unsent_identity)}, which the server does not send, and delete "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from cdc_core.errors import LakeError, MissingKeyError, RereadNeededError, TableError
 from cdc_core.lake.rows.images import column, validity
-from cdc_core.schema.table import TableId, TableSchema, identity_remedy
+from cdc_core.schema.table import TableId, TableSchema, identity_remedy, named_remedy
 from cdc_core.visibility import Visibility
 
 
@@ -69,12 +70,23 @@ def is_op(rows: pa.Table, op: str) -> np.ndarray:
     return np.asarray(pc.equal(column(rows, "__op"), op).to_numpy(zero_copy_only=False))
 
 
-def check_old_rows(facts: Survey, keyed: bool, table: TableSchema) -> None:
+def check_old_rows(facts: Survey, keyed: bool, table: TableSchema, lake: Collection[str] | None = None) -> None:
     """Raise TableError if deletes (without a key updates too) do not identify the changed row.
 
-    MissingKeyError, which pauses the table, if the server leaves out columns of its key.
+    MissingKeyError, which pauses the table, if the server leaves out columns of its key, or sends names in them.
+    ``lake`` are the lake table's columns, None if it has all of the table's.
     """
-    if not keyed and table.unsent_identity and (facts.ops.get("u") or facts.ops.get("d")):
+    refers = not keyed and bool(facts.ops.get("u") or facts.ops.get("d"))
+    known = None if lake is None else {name.lower() for name in lake}
+    named = [name for name in table.named_identity if known is None or name.lower() in known]
+    if refers and named:
+        raise MissingKeyError(
+            f"{table.id} has updates or deletes, and rows are identified by {', '.join(named)}, of which the server "
+            "sends the names of objects: once one is renamed, an old row does not identify the changed row.",
+            f"{named_remedy(table)} Then run wal2lake snapshot with {table.id}.",
+            str(table.id),
+        )
+    if refers and table.unsent_identity:
         raise MissingKeyError(
             f"{table.id} has updates or deletes, and the server does not send {', '.join(table.unsent_identity)} of "
             "its replica identity, so they do not identify the changed row.",

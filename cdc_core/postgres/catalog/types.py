@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,6 +31,27 @@ SELECT i.oid, CASE WHEN i.typcategory = 'A' AND i.typelem <> 0 THEN i.typelem
                    ELSE 0 END
 FROM pg_type i WHERE i.oid = {outer}.oid
 """
+
+# Types that show names, or consist of such types. An output function is STABLE, not IMMUTABLE, if its texts depend on
+# settings of the session or on the catalogue. Those of ``pinned`` types depend on settings that all sessions have.
+_SHOWING_NAMES = """
+WITH RECURSIVE parts(whole, oid) AS (
+    SELECT oid, oid FROM unnest(%(oids)s::oid[]) AS given(oid)
+    UNION
+    SELECT p.whole, inside.oid FROM parts p JOIN pg_type t ON t.oid = p.oid
+    JOIN LATERAL (
+        SELECT t.typelem WHERE t.typcategory = 'A' UNION ALL SELECT t.typbasetype
+        UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN ({range_columns})
+        UNION ALL SELECT a.atttypid FROM pg_attribute a
+                  WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped
+    ) AS inside(oid) ON inside.oid <> 0
+)
+SELECT DISTINCT p.whole::bigint FROM parts p JOIN pg_type t ON t.oid = p.oid AND t.typtype = 'b' AND t.typelem = 0
+JOIN pg_proc f ON f.oid = t.typoutput AND f.provolatile = 's'
+WHERE t.typnamespace <> 'pg_catalog'::regnamespace OR t.typname <> ALL(%(pinned)s)
+"""
+PINNED = ("date", "timestamp", "timestamptz", "interval", "money")
+"""Types whose texts depend on settings that every session of wal2lake has, and on nothing else."""
 
 
 class TypeCatalog:
@@ -67,10 +89,14 @@ class TypeCatalog:
         query = _TYPES.replace("{inner}", inner[0], 1).replace("{inner}", inner[1], 1)
         with translated("reading the types of columns"):
             rows = self._connection.execute(query, {"oids": wanted}).fetchall()
+            arguments = {"oids": [row[0] for row in rows], "pinned": list(PINNED)}
+            naming = self._connection.execute(_SHOWING_NAMES.format(range_columns=columns), arguments).fetchall()
         found = {row[0]: row for row in rows}
         built: dict[int, PgType] = {}
         for oid in found:
             built[oid] = self._build(oid, found, built)
+        for (oid,) in naming:
+            built[oid] = dataclasses.replace(built[oid], shows_names=True)
         self._types.update(built)
 
     def load_enums(self) -> None:

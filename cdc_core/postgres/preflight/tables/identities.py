@@ -8,21 +8,26 @@ from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
 from cdc_core.postgres.preflight.statements import identity_full
 from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableSchema, identity_remedy
+from cdc_core.schema.table import TableSchema, identity_remedy, named_remedy
 from cdc_core.schema.unseen import streamed
+from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.options import SelectionOptions
 
 NAME = "replica identity"
 
 
 def check(context: Context) -> list[Finding]:
     """Run the check."""
-    return verdicts(context.tables, context.options.plugin_name.has_publication)
+    return verdicts(context.tables, context.options.plugin_name.has_publication, context.selection)
 
 
-def verdicts(tables: Sequence[TableSchema], has_publication: bool = True) -> list[Finding]:
+def verdicts(
+    tables: Sequence[TableSchema], has_publication: bool = True, selection: SelectionOptions | None = None
+) -> list[Finding]:
     """Report tables whose updates and deletes the server refuses or sends without the old row's key.
 
-    Without publications nothing is refused: ``server/output_plugin`` reports these tables.
+    Those that it sends with names of objects in the key are reported, too, unless ``selection`` excludes them. Without
+    publications nothing is refused: ``server/output_plugin`` reports these tables.
     """
     without = [
         table.id
@@ -42,6 +47,16 @@ def verdicts(tables: Sequence[TableSchema], has_publication: bool = True) -> lis
         for table in map(streamed, tables)
         if table.unsent_identity
     ]
+    found += [
+        doubtful(
+            NAME,
+            f"Rows of {table.id} are identified by {listed(names)}, of which the server sends names of objects, which "
+            "may change: its inserts are captured; the first update or delete pauses the table.",
+            named_remedy(table),
+        )
+        for table in map(streamed, tables)
+        if (names := _named(table, selection or SelectionOptions()))
+    ]
     if not has_publication:
         return found
     if not without:
@@ -55,3 +70,8 @@ def verdicts(tables: Sequence[TableSchema], has_publication: bool = True) -> lis
             *map(identity_full, without),
         ),
     ]
+
+
+def _named(table: TableSchema, selection: SelectionOptions) -> list[str]:
+    captured = {plan.name for plan in plan_columns(table, selection) if plan.included}
+    return [name for name in table.named_identity if name in captured]
