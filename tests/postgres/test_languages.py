@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +19,10 @@ from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.stream import ReplicationStream
 from tests.support.cluster import Cluster
 from tests.support.lake import lake_settings, write_properties
+from tests.support.locales import server_with_locales
 from tests.support.postgres_options import options_for
 from tests.support.program import Program, program
-from tests.support.waits import patient, wait_until
+from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -35,23 +35,15 @@ LANGUAGES = {"de_DE": "existiert nicht", "ru_RU": "не существует", "
 @pytest.fixture(scope="module")
 def foreign() -> Iterator[Cluster]:
     """A server of two walsenders that can speak these languages."""
-    with tempfile.TemporaryDirectory(prefix="w2l-locales-") as locales, pytest.MonkeyPatch.context() as patch:
-        Path(locales).chmod(0o755)
-        for name in LANGUAGES:
-            made = ["localedef", "--no-archive", "-i", name, "-f", "UTF-8", f"{locales}/{name}.UTF-8"]
-            subprocess.run(made, check=True, capture_output=True, timeout=patient(60))
-        patch.setenv("LOCPATH", locales)
-        cluster = Cluster.start("debian15", {"max_wal_senders": 2})
-        patch.undo()
+    with server_with_locales("debian15", *LANGUAGES, settings={"max_wal_senders": 2}) as cluster:
         yield cluster
-        cluster.stop()
 
 
 @pytest.fixture(params=LANGUAGES)
 def options(foreign: Cluster, request: pytest.FixtureRequest) -> Iterator[PostgresOptions]:
     """Of a server that speaks a language, which is proven."""
     database = foreign.database("language")
-    foreign.execute("postgres", f"alter system set lc_messages = '{request.param}.UTF-8'")
+    foreign.execute("postgres", f"alter system set lc_messages = '{request.param}.utf8'")
     foreign.execute("postgres", "select pg_reload_conf()")
 
     def is_spoken() -> bool:
@@ -71,11 +63,12 @@ def test_a_refused_connection_says_what_and_what_to_do(foreign: Cluster, options
     hba = foreign.data / "pg_hba.conf"
     rules = hba.read_text()
 
-    def told(kind: type[CdcError], found: str, replication: bool = False, **change: Any) -> None:
+    def told(kind: type[CdcError], found: str, replication: bool = False, **change: Any) -> str:
         with pytest.raises(kind) as caught:
             connect(replace(options, **change), replication=replication).close()
         assert type(caught.value) is kind and found in caught.value.message, caught.value
         assert "Check the server's log" not in caught.value.remedy and "FATAL" not in caught.value.message
+        return caught.value.remedy
 
     def set_up(statement: str) -> None:
         foreign.execute("postgres", statement.format(role=f'"{role}"'))
@@ -84,23 +77,25 @@ def test_a_refused_connection_says_what_and_what_to_do(foreign: Cluster, options
         told(SourceError, "refuses the password of role", is_replication, database_password=Secret("no"))
         told(SourceError, "refuses the password of role", is_replication, database_user="nobody")
         told(SourceError, 'has no database "nowhere"', is_replication, database_dbname="nowhere")
-    told(SourceError, "is not permitted to start replication", True, **poor)
+    remedy = told(SourceError, "is not permitted to start replication", True, **poor)
     connect(replace(options, **poor)).close()
+    foreign.execute(role, printed(remedy))
+    connect(replace(options, **poor), replication=True).close()
     for statement, undo, kind, found in (
         ("alter role {role} nologin", "alter role {role} login", SourceError, "log in"),
-        ("revoke connect on database {role} from public", "grant connect on database {role} to public", SourceError,
-         "is not permitted to connect to database"),
+        ("revoke connect on database {role} from public", "", SourceError, "is not permitted to connect to database"),
         ("alter role {role} connection limit 0", "alter role {role} connection limit -1", ServerBusyError, "no free"),
         ("alter database {role} allow_connections false", "alter database {role} allow_connections true", SourceError,
          "refuses the connection"),
     ):  # fmt: skip
         set_up(statement)
         if "allow_connections" not in statement:
-            told(kind, found, **poor)
+            remedy = told(kind, found, **poor)
         else:
             with pytest.raises(kind, match=found):  # the rest of it is the server's
                 connect(replace(options, **poor))
-        set_up(undo)
+        set_up(undo or printed(remedy))
+        connect(replace(options, **poor)).close()
     with connect(options, replication=True), connect(options, replication=True):
         told(ServerBusyError, "All WAL senders of the server", True)
     try:
@@ -118,6 +113,13 @@ def test_a_refused_connection_says_what_and_what_to_do(foreign: Cluster, options
         hba.write_text(rules)
         foreign.execute("postgres", "select pg_reload_conf()")
         wait_until(lambda: _is_refused(replace(options, database_password=Secret("no"))), 20, "the rules of before")
+
+
+def printed(remedy: str) -> str:
+    """The statement that a remedy says to run."""
+    statement = re.search(r"run (\w[^;]*;)", remedy)
+    assert statement is not None, remedy
+    return statement[1]
 
 
 def _is_refused(options: PostgresOptions) -> bool:
@@ -157,6 +159,6 @@ def test_a_run_of_a_role_without_replication_ends(
     foreign.execute(database, f"grant select on t to {database}; create publication {database} for table t")
     role = {"database.user": database, "database.password": "pw", "publication.autocreate.mode": "disabled"}
     file = write_properties(tmp_path / "c.properties", foreign.properties(database, **role) | lake_settings(tmp_path))
-    done = program.run("run", file, "--until-idle", "0.2", own_java=True)
+    done = program.stream(file)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "is not permitted to start replication" in done.stderr and "trying again" not in done.stderr, done.stderr

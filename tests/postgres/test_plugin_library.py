@@ -18,11 +18,13 @@ from cdc_core.option import Secret
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight import Finding, run_checks
+from cdc_core.postgres.preflight.script import script
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.peek import peek
 from cdc_core.postgres.replication.plugin_library import allow
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.server import wal_end
+from cdc_core.selection.options import SelectionOptions
 from tests.support import released
 from tests.support.cluster import PLUGIN_LIBRARIES, Cluster, binaries
 from tests.support.postgres_options import options_for
@@ -209,6 +211,45 @@ def test_a_plug_in_whose_file_is_missing_is_told_from_one_that_is_not_allowed_an
         assert slot.inspect(connection, options.slot_name).confirmed_lsn == position
         assert not slot.inspect(connection, "another").exists
     ReplicationStream(options).close()
+
+
+def test_the_script_for_a_server_on_which_nothing_is_prepared_allows_the_plug_in(
+    limited: Cluster, options: PostgresOptions, tmp_path: Path
+) -> None:
+    unknown = replace(options, database_user=f"new_{options.database_dbname}")
+    findings = run_checks(unknown, lambda table: True)
+    run_script(limited, options, (script(unknown, SelectionOptions(), findings),), tmp_path)
+    wait_until(lambda: shown(limited) == f"{USUAL}, decoderbufs", 20, "the server to allow the plug-in")
+    of_server = replace(unknown, plugin_name=OutputPlugin.PGOUTPUT)
+    assert PLUGIN_LIBRARIES not in script(of_server, SelectionOptions(), findings)
+
+
+def test_an_argument_of_the_server_is_said_to_take_a_restart(limited: Cluster, options: PostgresOptions) -> None:
+    """ALTER SYSTEM has no effect on it: no statement is printed to a role that may see where the value is from."""
+    server, kept = limited.bin / "postgres", limited.bin / "postgres.kept"
+    seeing = replace(options, database_user=limited.user, database_password=Secret(limited.password))
+    # Nothing can be tried on a server that is not ready at all: what may be missing is printed with the rest.
+    limited.restart(settings={"wal_level": "replica"})
+    [unknown] = [
+        one for one in run_checks(options, lambda table: True) if one.check == NAME and "wal_level" in one.found
+    ]
+    assert not unknown.is_error and unknown.sql == allow("decoderbufs")
+    limited.settings["wal_level"] = "logical"
+    try:
+        limited.halt()
+        server.rename(kept)
+        server.write_text(f'#!/bin/sh\nexec "$0.kept" "$@" -c {PLUGIN_LIBRARIES}=pgoutput,test_decoding\n')
+        server.chmod(0o755)
+        limited.restart()
+        [finding] = plugin_findings(seeing)
+        assert "is 'pgoutput,test_decoding'" in finding.found and not finding.sql
+        assert "in the arguments of the server, and restart it. A slot keeps its position." in finding.remedy
+        server.write_text(server.read_text().replace("test_decoding", "test_decoding,decoderbufs"))
+        limited.restart()
+        assert plugin_findings(seeing) == []
+    finally:
+        kept.replace(server)
+        limited.restart()
 
 
 def test_the_last_slot_is_the_connectors_own_and_nothing_can_be_tried(

@@ -1,4 +1,4 @@
-"""Locales with the money of real ones, compiled from the sources in Debian's package locales.
+"""Locales with the money, and the names, of real ones, compiled from the sources in Debian's package locales.
 
 A server finds them by ``LOCPATH``, so nobody needs to be root to install them.
 """
@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.support.cluster import Cluster
 from tests.support.waits import patient
@@ -23,14 +24,14 @@ _OTHERS = {
 
 
 @contextmanager
-def server_with_locales(flavour: str, *names: str) -> Iterator[Cluster]:
+def server_with_locales(flavour: str, *names: str, settings: dict[str, Any] | None = None) -> Iterator[Cluster]:
     """Start a server of its own that has the locale ``name.utf8`` for each."""
     folder = Path(tempfile.mkdtemp(prefix="w2l-locales-"))  # pytest's folders are closed to the server's account
     try:
         folder.chmod(0o755)
         for name in names:
             _compile(folder, name)
-        cluster = Cluster.start(flavour, environment={"LOCPATH": str(folder)})
+        cluster = Cluster.start(flavour, settings, environment={"LOCPATH": str(folder)})
         try:
             yield cluster
         finally:
