@@ -19,6 +19,8 @@ from enum import Enum, StrEnum
 from typing import Any
 
 MASK = "********"
+# Those of Java's long and of PostgreSQL's timeouts.
+_LARGEST, _LONGEST_MS = 2**63 - 1, 2**31 - 1
 _ESCAPED_OR_COMMA = re.compile(r"\\.|,", re.DOTALL)
 
 
@@ -128,6 +130,8 @@ def option(
         if parse is None
         else (parse, getattr(parse, "kind", "string"), getattr(parse, "allowed", ()))
     )
+    if kind == "integer":
+        parser = _bounded(parser, _LONGEST_MS if name.endswith(".ms") else _LARGEST)
     declared = Property(
         name, default, doc, parser, status, reason, aliases, allowed, kind, required, secret, pattern, names
     )
@@ -154,6 +158,16 @@ def _parser_for(default: Any) -> tuple[Callable[[str], Any], str, tuple[str, ...
         if isinstance(default, kind):
             return parser, name, allowed
     return str, "string", ()
+
+
+def _bounded(parse: Callable[[str], int], most: int) -> Callable[[str], int]:
+    def parse_bounded(text: str) -> int:
+        value = parse(text)
+        if value > most:
+            raise ValueError(f"a whole number of {most} or less")
+        return value
+
+    return parse_bounded
 
 
 def _enum_parser(members: type[Enum]) -> Callable[[str], Any]:

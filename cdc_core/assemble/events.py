@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -24,6 +25,8 @@ from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.signals.channels import Inbox
+
+_log = logging.getLogger(__name__)
 
 
 def envelope_context(context: RunContext, outlet: EventOutlet | None) -> EnvelopeContext:
@@ -98,7 +101,17 @@ class Events:
 
     def snapshot(self) -> int:
         """Write the rows that the snapshot mode requires, if any; returns their number. Makes the slot."""
-        if _reads(self._mode, self._left, self._found.exists, self._is_lost):
+        reads = _reads(self._mode, self._left, self._found.exists, self._is_lost)
+        if self._left.is_stored and not self._left.makes_slot and (self._is_lost or not self._found.exists):
+            _log.warning(
+                "Replication slot %s %s: the changes made since the last run are missing in the records. %s",
+                self._context.slot,
+                "has lost WAL that it needs" if self._is_lost else "no longer exists",
+                "Every row is read again; rows that were deleted meanwhile have no event."
+                if reads
+                else "No row is read again: snapshot.mode=when_needed reads them.",
+            )
+        if reads:
             chosen = [table for table in self._tables if self._source.selection.includes_in_snapshot(table.id)]
             return self._run.snapshot(self._context.in_reading_order(self._source, chosen))
         if not self._found.exists:

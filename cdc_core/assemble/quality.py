@@ -9,7 +9,7 @@ from pathlib import Path
 from cdc_core.assemble.context import RunContext
 from cdc_core.engine.checks.describe_now import DescribeNow
 from cdc_core.engine.checks.table_checks import TableChecks
-from cdc_core.errors import CdcError
+from cdc_core.errors import CdcError, TableError
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.quality.great_expectations import suite_problem
@@ -19,13 +19,22 @@ from cdc_core.schema.unseen import streamed
 
 
 def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChecks:
-    """The checks of every table. Raises ConfigError or TableError if a rule file is not valid."""
+    """The checks of every table. Raises ConfigError or TableError if a rule or a rule file is not valid."""
     config = context.config
     folder = config.quality.quality_rules_path if config.quality.quality_enabled else ""
     files = read_rule_files(folder) if folder else RuleFiles()
     checks = TableChecks(config.quality, context.plan, DescribeNow(connection_string(config.postgres)), files)
-    checks.require_rules(tables)
+    problems = checks.rule_problems(tables)
+    if problems:
+        raise TableError(" ".join(problems), "Correct the named rules.")
     return checks
+
+
+def require_rules(context: RunContext, tables: Iterable[TableSchema]) -> None:
+    """Raise ConfigError or TableError if a rule is not valid for the captured tables, before a row is read."""
+    quality = context.config.quality
+    if quality.quality_enabled and (quality.quality_rules_path or quality.quality_rules):
+        table_checks(context, [streamed(table) for table in tables])
 
 
 def rules_findings(context: RunContext) -> list[Finding]:
@@ -40,11 +49,8 @@ def rules_findings(context: RunContext) -> list[Finding]:
     try:
         with context.source() as source:
             tables = [streamed(table) for table in source.tables()]
-        checks = table_checks(context, tables)
+        table_checks(context, tables)
         files = read_rule_files(folder).files if folder else ()
-        problems = checks.rule_problems(tables)
-        if problems:
-            return [bad("rules", " ".join(problems), "Correct the named rules.")]
         for file in files:
             problem = suite_problem(file.suite) if file.suite else ""
             if problem:

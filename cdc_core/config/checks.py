@@ -36,6 +36,7 @@ _EXCLUSIVE = (
         "message.prefix.exclude.list",
     ),
 )
+_LONGEST_DIGITS = 10
 _SWITCHES = "snapshot.mode.configuration.based."
 _FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_mask_hash", "column_mask_hash_v2")
 
@@ -46,6 +47,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
         *_both_lists(packages["selection"]),
         *_bad_patterns(packages, given),
         *_bad_digests(packages["selection"]),
+        *_bad_lengths(packages["selection"]),
         *_overrides_without_statement(packages["snapshot"]),
         *_mode_without_class(packages["snapshot"]),
         *_topic_routing(packages["schema"]),
@@ -166,6 +168,16 @@ def _bad_digests(selection: SelectionOptions) -> Iterable[str]:
                     f"column.mask.hash.{version}{algorithm!r}.with.salt.{MASK} uses the digest {algorithm!r}: "
                     f"expected one of {allowed}."
                 )
+
+
+def _bad_lengths(selection: SelectionOptions) -> Iterable[str]:
+    for name, least, entries in (
+        ("column.truncate.to.{}.chars", 1, selection.column_truncate_to_n_chars),
+        ("column.mask.with.{}.chars", 0, selection.column_mask_with_n_chars),
+    ):
+        for length, _ in entries:
+            if len(length) > _LONGEST_DIGITS or not least <= int(length) < 2**31:
+                yield f"{name.format(length)}: the length is expected to be a whole number from {least} to {2**31 - 1}."
 
 
 def _overrides_without_statement(snapshot: SnapshotOptions) -> Iterable[str]:

@@ -84,8 +84,12 @@ class Reader:
             self._found[name] = found
             if found.property.status is Status.REFUSED:
                 self.problems.append(f"{name} is refused, because {found.property.reason}.")
+            elif "\0" in text:
+                self.problems.append(f"{masked_salt(name)} holds a NUL character, which no value has.")
             elif found.package and (text.strip() or found.property.pattern):
                 self._keep(values[found.package], name, text, found)
+            elif text.strip() and found.property.parse is not str:
+                self._parsed(name, text, found)
         self._translate(values)
         options = {package: options(**values[package]) for package, (_, options) in PACKAGES.items()}
         self._require()
@@ -139,18 +143,23 @@ class Reader:
         if declared.secret:
             values[found.field] = Secret(text, resolve_references)
             return
-        try:
-            value = declared.parse(resolve_references(text).strip())
-        except ValueError as error:
-            self.problems.append(f"{masked_salt(name)} is {_quoted(name, text, declared)}: expected {error}.")
-            return
-        except ConfigError as error:
-            self.problems.append(f"{masked_salt(name)}: {error}")
+        value = self._parsed(name, text, found)
+        if value is None:
             return
         if declared.pattern:
             values[found.field] = (*values.get(found.field, ()), (*found.groups, value))
         else:
             values[found.field] = value
+
+    def _parsed(self, name: str, text: str, found: Found) -> Any:
+        """Return the value; None, and a problem, if it is not valid."""
+        try:
+            return found.property.parse(resolve_references(text).strip())
+        except ValueError as error:
+            self.problems.append(f"{masked_salt(name)} is {_quoted(name, text, found.property)}: expected {error}.")
+        except ConfigError as error:
+            self.problems.append(f"{masked_salt(name)}: {error}")
+        return None
 
     def _translate(self, values: dict[str, dict[str, Any]]) -> None:
         if values["postgres"].get("flush_lsn_source") is False and "lsn.flush.mode" not in self.given:

@@ -6,7 +6,10 @@ is dropped silently.
 
 from __future__ import annotations
 
-from cdc_core.option import Property, Status
+from collections.abc import Callable
+from typing import Any
+
+from cdc_core.option import Property, Status, at_least
 
 CONNECT = "it configures Kafka Connect, which wal2lake does not use"
 JAVA_CLASS = "it names a Java class, which wal2lake cannot load"
@@ -65,6 +68,22 @@ _IGNORED: dict[str, tuple[str, ...]] = {
     TIMEOUT: ("database.connection.timeout.ms",),
     "events have the source block of Debezium 3.6": ("source.struct.version",),
 }
+# pgjdbc's properties, which Debezium passes on to it.
+_DRIVER = """
+    adaptiveFetch adaptiveFetchMaximum adaptiveFetchMinimum allowEncodingChanges ApplicationName assumeMinServerVersion
+    authenticationPluginClassName autosave binaryTransfer binaryTransferDisable binaryTransferEnable
+    cancelSignalTimeout channelBinding cleanupSavepoints connectTimeout convertBooleanToNumeric currentSchema
+    databaseMetadataCacheFields databaseMetadataCacheFieldsMiB defaultRowFetchSize disableColumnSanitiser
+    escapeSyntaxCallMode groupStartupParameters gssEncMode gsslib gssResponseTimeout gssUseDefaultCreds
+    hideUnprivilegedObjects hostRecheckSeconds jaasApplicationName jaasLogin kerberosServerName loadBalanceHosts
+    localSocketAddress loggerFile loggerLevel loginTimeout logServerErrorDetail logUnclosedConnections maxResultBuffer
+    maxSendBufferSize options pemKeyAlgorithm prepareThreshold preparedStatementCacheQueries
+    preparedStatementCacheSizeMiB preferQueryMode protocolVersion queryTimeout quoteReturningIdentifiers readOnly
+    readOnlyMode receiveBufferSize replication reWriteBatchedInserts sendBufferSize service socketFactory
+    socketFactoryArg socketTimeout ssl sslfactoryarg sslhostnameverifier sslNegotiation sslpasswordcallback
+    sslResponseTimeout sspiServiceClass stringtype targetServerType tcpNoDelay unknownLength useSpnego
+    xmlFactoryFactory
+"""
 _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     CONNECT: (
         ("offset.*", r"offset\.(storage|flush|commit)(\..+)?"),
@@ -76,7 +95,10 @@ _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
         ("debezium.embedded.*", r"debezium\.embedded\..+"),
     ),
     LINEAGE: (("openlineage.integration.*", r"openlineage\.integration\..+"),),
-    "libpq connects, not a JDBC driver": (("driver.*", r"driver\..+"),),
+    "libpq connects, not a JDBC driver": (
+        ("driver.*", r"driver\..+"),
+        ("database.DRIVER_PROPERTY", rf"database\.(?:{'|'.join(_DRIVER.split())})"),
+    ),
     INTERNAL: (("internal.*", r"internal\..+"),),
 }
 _REFUSED: dict[str, tuple[str, ...]] = {
@@ -103,6 +125,25 @@ WITHOUT_EFFECT = frozenset({CONNECT, QUEUE, CHUNKS, INTERNAL, FEEDBACK, LINEAGE,
 NAMING_LISTS = ("converters", "post.processors")
 
 
+def _parse_class(text: str) -> str:
+    """Parse a class of Debezium's PostgreSQL connector, by its full or simple name, or a managed service's name."""
+    if "postgres" not in text.lower():
+        raise ValueError("Debezium's connector for PostgreSQL, io.debezium.connector.postgresql.PostgresConnector")
+    return text
+
+
+# Without effect, but refused by Debezium if their values are not valid: a file that it does not start with.
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "connector.class": _parse_class,
+    "tasks.max": at_least(1),
+    "max.batch.size": at_least(1),
+    "max.queue.size": at_least(1),
+    "max.queue.size.in.bytes": at_least(0),
+    "poll.interval.ms": at_least(1),
+    "query.fetch.size": at_least(0),
+}
+
+
 def unsupported_properties() -> tuple[Property, ...]:
     """Return all of them, in the order of the tables above."""
     found: list[Property] = []
@@ -115,4 +156,4 @@ def unsupported_properties() -> tuple[Property, ...]:
 
 
 def _property(name: str, status: Status, reason: str, pattern: str = "") -> Property:
-    return Property(name, None, "", str, status, reason, pattern=pattern)
+    return Property(name, None, "", _PARSERS.get(name, str), status, reason, pattern=pattern)

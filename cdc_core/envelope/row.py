@@ -90,7 +90,9 @@ class RowWriter:
         pairs = tuple((field.name, field.schema) for field in self.fields)
         return ConnectSchema("struct", optional=optional, name=name, fields=pairs)
 
-    def write(self, columns: RawColumns, *, rows: int, read: bool = False) -> pa.LargeStringArray:
+    def write(
+        self, columns: RawColumns, *, rows: int, read: bool = False, lsn: np.ndarray | None = None
+    ) -> pa.LargeStringArray:
         """Return the struct of every row as JSON text.
 
         Shape:  columns of N rows → text[N], never null.
@@ -98,7 +100,8 @@ class RowWriter:
         Nulls:  SQL NULL in a NOT NULL column becomes the default, else the type's fallback; an unchanged value becomes
         the placeholder. A value that cannot be read is null (warn, skip), or raises ConversionError (fail).
 
-        ``read``: the rows are from a query, where some types are written differently than in the stream.
+        ``read``: the rows are from a query, where some types are written differently than in the stream. ``lsn``: the
+        LSN of each row's event, which what is said of a value names.
         """
         position = {name: index for index, name in enumerate(columns.names)}
         parts: Parts = ["{"]
@@ -108,10 +111,12 @@ class RowWriter:
             if at is None:
                 parts += [label, field.required or field.unset]
             else:
-                parts += [label, *self._column(field, columns.text[at], columns.unchanged[at], read)]
+                parts += [label, *self._column(field, columns.text[at], columns.unchanged[at], read, lsn)]
         return join([*parts, "}"], rows)
 
-    def structs(self, columns: RawColumns, *, rows: int, read: bool = False) -> pa.StructArray:
+    def structs(
+        self, columns: RawColumns, *, rows: int, read: bool = False, lsn: np.ndarray | None = None
+    ) -> pa.StructArray:
         """As ``write``, as structs. What ``write`` fills with a schema's default is null here."""
         position = {name: index for index, name in enumerate(columns.names)}
         arrays = []
@@ -122,11 +127,13 @@ class RowWriter:
                 one = pa.array([value], type=field.face.arrow_type)
                 arrays.append(one.take(pa.array(np.zeros(rows, dtype=np.int64))))
             else:
-                arrays.append(self._typed(field, columns.text[at], columns.unchanged[at], read))
+                arrays.append(self._typed(field, columns.text[at], columns.unchanged[at], read, lsn))
         return struct(self.schema("", optional=True), arrays, np.ones(rows, dtype=bool)).values
 
-    def _typed(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> pa.Array:
-        values, given, missing = self._converted(field, text, unchanged, read)
+    def _typed(
+        self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool, lsn: np.ndarray | None
+    ) -> pa.Array:
+        values, given, missing = self._converted(field, text, unchanged, read, lsn)
         if missing is not None and field.face.unavailable is not None:
             values = put(values, missing, field.face.unavailable)
         if field.required is not None and values.null_count:
@@ -134,8 +141,10 @@ class RowWriter:
             values = put(values, absent if missing is None else pc.and_not(absent, missing), field.required_value)
         return values
 
-    def _column(self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool) -> Parts:
-        values, given, missing = self._converted(field, text, unchanged, read)
+    def _column(
+        self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool, lsn: np.ndarray | None
+    ) -> Parts:
+        values, given, missing = self._converted(field, text, unchanged, read, lsn)
         if missing is None and not values.null_count:
             return json_parts(values, field.schema)
         out = texts(values, field.schema)
@@ -147,7 +156,7 @@ class RowWriter:
         return [out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))]
 
     def _converted(
-        self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool
+        self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool, lsn: np.ndarray | None
     ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
         """Return the converter's values, the texts that it was given, and which values are still unavailable."""
         missing = None if unchanged is None or not unchanged.any() else pa.array(unchanged)
@@ -161,25 +170,20 @@ class RowWriter:
         convert = field.face.snapshot_convert if read and field.face.snapshot_convert else field.face.convert
         converted = convert(given)
         if converted.bad is not None and pc.any(converted.bad).as_py():
-            self._report(field, int(pc.sum(converted.bad).as_py()))
+            self._report(field, np.flatnonzero(converted.bad.fill_null(False).to_numpy(zero_copy_only=False)), lsn)
         values = converted.values
         if field.cut is not None and _is_cuttable(field):
             values = _cut(field, given, values, missing)
             missing = None  # the placeholder was truncated like any other value
         return values, given, missing
 
-    def _report(self, field: Field, count: int) -> None:
+    def _report(self, field: Field, places: np.ndarray, lsn: np.ndarray | None) -> None:
+        first = None if lsn is None else int(lsn[places[0]])
+        error = ConversionError(str(self._table.id), field.column, field.expected, len(places), first)
         if self._failure is FailureHandlingMode.FAIL:
-            raise ConversionError(str(self._table.id), field.column, field.expected, count)
+            raise error
         level = logging.WARNING if self._failure is FailureHandlingMode.WARN else logging.DEBUG
-        _log.log(
-            level,
-            "Column %s of %s: %d value(s) cannot be written as %s; the field is not set.",
-            field.column,
-            self._table.id,
-            count,
-            field.expected,
-        )
+        _log.log(level, "%s The field is not set.", error.message)
 
 
 def _stood_in(field: Field, text: pa.Array, missing: pa.Array | None) -> pa.Array:

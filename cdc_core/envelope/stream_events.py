@@ -25,6 +25,7 @@ from cdc_core.envelope.record import RECORDS, in_order
 from cdc_core.envelope.table_events import PlannedChanges, TableEvents
 from cdc_core.envelope.transaction import CountedEvents, Orders, TransactionCounter, TransactionEvents
 from cdc_core.errors import ConversionError
+from cdc_core.lsn import Lsn
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableSchema
 
@@ -145,7 +146,8 @@ class StreamEvents:
                 half = raw.num_rows // 2
                 return self._plan(events, relation, raw.slice(0, half)) + self._plan(events, relation, raw.slice(half))
             level = logging.WARNING if mode is FailureHandlingMode.WARN else logging.DEBUG
-            _log.log(level, "An event of %s is skipped: %s", events.table.id, error.message)
+            lsn = Lsn(int(raw.column("lsn")[0].as_py()))
+            _log.log(level, "The event of %s at LSN %s is skipped: %s", events.table.id, lsn, error.message)
             return []
 
     def _events(self, table: TableSchema) -> TableEvents:

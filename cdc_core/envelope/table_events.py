@@ -144,13 +144,15 @@ class TableEvents:
         new = filled_from(tuples.new, tuples.old) if has_old.any() else tuples.new
         new, old = _some(new, at_new, rows), _some(tuples.old, at_old, rows)
         form = self._form
-        after = _spread(form.rows(self._value, new, len(at_new)), at_new, rows)
-        before = _spread(form.rows(self._value, old, len(at_old)), at_old, rows)
+        lsn = raw.column("lsn").to_numpy()
+        of_new, of_old = lsn[at_new], lsn[at_old]
+        after = _spread(form.rows(self._value, new, len(at_new), lsn=of_new), at_new, rows)
+        before = _spread(form.rows(self._value, old, len(at_old), lsn=of_old), at_old, rows)
         new_key = old_key = None
         moved = np.zeros(rows, dtype=bool)
         if self._key is not None and self._key_struct is not None:
-            new_key = _spread(form.rows(self._key, new, len(at_new)), at_new, rows)
-            old_key = _spread(form.rows(self._key, old, len(at_old)), at_old, rows)
+            new_key = _spread(form.rows(self._key, new, len(at_new), lsn=of_new), at_new, rows)
+            old_key = _spread(form.rows(self._key, old, len(at_old), lsn=of_old), at_old, rows)
             if has_old.any():
                 texts = (form.compared(one, self._key_struct) for one in (old_key, new_key))
                 moved = (op == _UPDATE) & _true(pc.not_equal(*texts))

@@ -26,9 +26,11 @@ class TextForm:
         self._value_schema = schema_text(value)
         self._context_headers = context.context_headers()
 
-    def rows(self, writer: RowWriter, columns: RawColumns, rows: int, *, read: bool = False) -> pa.Array:
+    def rows(
+        self, writer: RowWriter, columns: RawColumns, rows: int, *, read: bool = False, lsn: np.ndarray | None = None
+    ) -> pa.Array:
         """Return a row struct or key of every row."""
-        return writer.write(columns, rows=rows, read=read)
+        return writer.write(columns, rows=rows, read=read, lsn=lsn)
 
     def compared(self, rows: pa.Array, _: ConnectSchema) -> pa.Array:
         """Return texts that are equal if the rows are."""

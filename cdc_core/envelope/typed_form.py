@@ -29,9 +29,11 @@ class TypedForm:
         self._value_schema = value
         self._row_type = arrow_type(dict(value.fields)["after"])
 
-    def rows(self, writer: RowWriter, columns: RawColumns, rows: int, *, read: bool = False) -> pa.Array:
+    def rows(
+        self, writer: RowWriter, columns: RawColumns, rows: int, *, read: bool = False, lsn: np.ndarray | None = None
+    ) -> pa.Array:
         """Return a row struct or key of every row."""
-        return writer.structs(columns, rows=rows, read=read)
+        return writer.structs(columns, rows=rows, read=read, lsn=lsn)
 
     def compared(self, rows: pa.Array, schema: ConnectSchema) -> pa.Array:
         """Return texts that are equal if the rows are."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.selection.patterns import Pattern, compile_all, matches_any
+from cdc_core.selection.patterns import Pattern, compile_all, compile_pattern, matches_any
 
 SYSTEM_SCHEMAS = ("pg_catalog", "information_schema")
 # Tables that an extension puts into the user's schema.
@@ -70,6 +71,24 @@ class TableSelection:
         return _allowed(self._schema_in, self._schema_out, table.schema) and _allowed(
             self._table_in, self._table_out, str(table)
         )
+
+
+def table_matcher(entry: str) -> Callable[[TableId], bool]:
+    """Return which tables an entry of a signal names: a regular expression, or a name with parts in double quotes.
+
+    Raises ValueError if it is neither.
+    """
+    quoted: TableId | None = None
+    if '"' in entry:
+        with suppress(ValueError):
+            quoted = TableId.of_text(entry)
+    try:
+        matching = compile_pattern(entry).fullmatch
+    except ValueError:
+        if quoted is None:
+            raise
+        return lambda table: table == quoted
+    return lambda table: table == quoted or matching(str(table)) is not None
 
 
 def _lowered(table: TableId | None) -> tuple[str, ...] | None:

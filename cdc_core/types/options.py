@@ -60,6 +60,16 @@ class BinaryHandlingMode(StrEnum):
     HEX = "hex"
 
 
+def parse_placeholder(text: str) -> str:
+    """Parse a text, or bytes as ``hex:`` and pairs of hexadecimal digits."""
+    if text.startswith("hex:"):
+        try:
+            bytes.fromhex(text[4:])
+        except ValueError:
+            raise ValueError("a text, or hex: and pairs of hexadecimal digits") from None
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
     """Options of the event representation. The natural representation does not depend on them."""
@@ -95,5 +105,6 @@ class TypeOptions:
         "unavailable.value.placeholder",
         PLACEHOLDER,
         "Placeholder in events for an unchanged TOASTed value that the server did not send; hex:… gives it as bytes.",
+        parse=parse_placeholder,
         aliases=("toasted.value.placeholder",),
     )

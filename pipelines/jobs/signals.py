@@ -16,7 +16,7 @@ from pydantic import Field
 
 from cdc_core.errors import ConfigError
 from cdc_core.schema.table import TableId
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.selection.tables import table_matcher
 from cdc_core.snapshot.signals.parse import SnapshotKind
 from pipelines.connector.keys import snapshot_key
 from pipelines.connector.site import Engine, Site
@@ -247,10 +247,10 @@ def matched_tables(engine: Engine, wanted: Sequence[str]) -> list[TableId]:
     captured, found = [str(table) for table in tables], set()
     for entry in wanted:
         try:
-            pattern = compile_pattern(entry.strip())
+            names = table_matcher(entry.strip())
         except ValueError as error:
             raise ConfigError(f"{entry!r} is not a regular expression ({error}).", "Write schema.table.") from None
-        matched = {name for name in captured if pattern.fullmatch(name)}
+        matched = {str(table) for table in tables if names(table)}
         if not matched:
             near = difflib.get_close_matches(entry, captured, n=1)
             raise ConfigError(

@@ -123,6 +123,12 @@ def test_rows_are_not_read_where_a_statement_names_no_table(pg, program, tmp_pat
             done = program.run(command, file, *more)
             assert done.returncode == 1 and refusal in done.stderr, done.stderr
             assert f"Did you mean {near}?" in done.stderr or not near
+    rule = {"wal2lake.quality.rule.wrong": "public.orders: after.nothing > 0"}
+    file = connector(pg, database, tmp_path, **rule)
+    checked, done = program.run("check", file), program.run("run", file)
+    assert checked.returncode == done.returncode == 1
+    (refusal,) = [line.split("FAIL rules: ")[1] for line in checked.stdout.splitlines() if "FAIL rules: " in line]
+    assert refusal in done.stderr, (refusal, done.stderr)
     assert pg.execute("postgres", f"select count(*) from pg_replication_slots where database = '{database}'")[0][0] == 0
     file = connector(
         pg, database, tmp_path, **{name: "public.orders", f"{name}.{database}.public.orders": half}, **masks
@@ -141,3 +147,29 @@ def test_rows_are_not_read_where_a_statement_names_no_table(pg, program, tmp_pat
     assert "Pepper" not in done.stderr + checked.stdout + events.stderr
     left_out = "public.orders.at is of type pg_lsn, which events leave out"
     assert events.stderr.count(left_out) == 1 and left_out not in done.stderr
+
+
+def test_events_whose_slot_is_gone_say_what_is_missing(pg, program, tmp_path):
+    database = pg.database("gone")
+    pg.execute(database, "create table t (id int primary key); insert into t values (1)")
+    lines = tmp_path / "lines.jsonl"
+    for mode, then in (("initial", "Every row is read again"), ("no_data", "No row is read again")):
+        file = connector(pg, database, tmp_path, **{"snapshot.mode": mode})
+        arguments = ("envelopes", file, "--output", str(lines), "--until-idle", "0.2")
+        first = program.run(*arguments)
+        pg.execute(database, "insert into t select max(id) + 1 from t")
+        second = program.run(*arguments)
+        assert first.returncode == second.returncode == 0
+        assert "missing" not in first.stderr + second.stderr
+        pg.execute(database, f"select pg_drop_replication_slot('{database}')")
+        pg.execute(database, "insert into t select max(id) + 1 from t")
+        done = program.run(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert (
+            f"Replication slot {database} no longer exists: the changes made since the last run are missing "
+            in done.stderr
+        ), done.stderr
+        assert then in done.stderr
+        pg.execute(database, f"select pg_drop_replication_slot('{database}')")
+        lines.unlink()
+        lines.with_name("lines.jsonl.position").unlink()

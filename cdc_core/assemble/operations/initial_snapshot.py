@@ -8,6 +8,7 @@ from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.quality import require_rules
 from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.handover import Handover, Proved
@@ -54,6 +55,8 @@ def _taken(
     mode = context.lake_mode
     is_lost = mode.position_lost and source.slot().is_lost
     tables, found = context.checked(source, recreates_slot=mode.position_lost)
+    if context.has_lake:
+        require_rules(context, tables)
     wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
     proved = _joined(context, source, mode, tables, found, spark) if context.has_lake else None
     is_broken = proved is not None and _reads_again(mode, proved.proof)

@@ -16,7 +16,7 @@ from cdc_core.errors import ConfigError, SourceError, TableError, TransientError
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.selection.tables import table_matcher
 from cdc_core.snapshot.incremental.chunk import unique_keys
 from cdc_core.snapshot.signals.channels import append_signal
 from cdc_core.snapshot.signals.parse import (
@@ -96,7 +96,8 @@ def _require_readable(context: RunContext, action: ExecuteSnapshot) -> None:
         _log.warning("The signal's tables are not checked, because the server cannot be asked: %s", error.message)
         return
     for pattern in action.collections:
-        found = [table for table in captured if compile_pattern(pattern).fullmatch(str(table.id))]
+        names = table_matcher(pattern)
+        found = [table for table in captured if names(table.id)]
         if not found:
             near = get_close_matches(pattern, [str(table.id) for table in captured], n=1)
             raise TableError(

@@ -20,12 +20,15 @@ from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.postgres.preflight.finding import Finding, bad
+from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.source import is_claimed
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.tables import TableSelection
+from cdc_core.snapshot.modes import mode_actions
+from cdc_core.snapshot.signals.actions import load_actions
 
 
 def check(context: RunContext) -> list[Finding]:
@@ -33,6 +36,7 @@ def check(context: RunContext) -> list[Finding]:
     config = context.config
     selection = replace(config.selection, skipped_operations=context.unpublished)
     findings = run_checks(config.postgres, TableSelection(selection).includes, selection, [effects_check(config)])
+    findings += _unready(context)
     if context.has_lake:
         findings.append(lake_finding(config))
     findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))
@@ -44,6 +48,23 @@ def check(context: RunContext) -> list[Finding]:
         findings += _misfit_findings(context)
     if context.has_kafka:
         findings += kafka_findings(context, _captured(context, findings))
+    return findings
+
+
+def _unready(context: RunContext) -> list[Finding]:
+    """Return an error for each part of the file with which no run would start, found without the server."""
+    config = context.config
+    findings = []
+    for part in (
+        config.require_carried,
+        lambda: mode_actions(config.snapshot),
+        lambda: load_actions(config.signals.signal_actions),
+        lambda: plugin.checked(config.postgres.plugin_name, config.postgres.slot_stream_params),
+    ):
+        try:
+            part()
+        except CdcError as error:
+            findings.append(bad("connector file", error.message, error.remedy))
     return findings
 
 

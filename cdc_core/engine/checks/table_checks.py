@@ -47,19 +47,6 @@ class TableChecks:
         self._refresh = refresh
         self._files = RuleFiles() if files is None else files
 
-    def require_rules(self, tables: Iterable[TableSchema]) -> None:
-        """Raise TableError, naming every problem, if a rule of the files cannot be applied to one of the tables."""
-        problems = []
-        for table in tables:
-            rules = self._files.rules(table.id) if self._options.quality_enabled else ()
-            try:
-                if rules:
-                    self._file_rules(table, rules)
-            except TableError as error:
-                problems.append(error.message)
-        if problems:
-            raise TableError(" ".join(problems), "Correct the named files.")
-
     def rule_problems(self, tables: Iterable[TableSchema]) -> list[str]:
         """Return what is wrong with the user's rules for these tables; no row is read."""
         from cdc_core.quality.evaluate import require_valid  # loads DuckDB

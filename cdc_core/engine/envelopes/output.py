@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -31,7 +31,7 @@ class Position:
     """``lsn``: LSN up to which the stream is in the file, 0 if streaming has not begun. ``in_snapshot``: a snapshot has
     begun and not ended; ``makes_slot``: the slot is created by this snapshot. ``progress``: progress of the snapshots
     requested by signals, as text (snapshot.incremental.progress). ``delivered``: what another connector has delivered
-    after ``lsn``, as text (offsets.delivered).
+    after ``lsn``, as text (offsets.delivered). ``is_stored``: it was read from where an earlier run stored it.
     """
 
     lsn: Lsn = _NOWHERE
@@ -39,6 +39,7 @@ class Position:
     makes_slot: bool = False
     progress: str = ""
     delivered: str = ""
+    is_stored: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values of JSON."""
@@ -55,7 +56,8 @@ class Position:
         """Return the position of ``to_dict``. Raises ValueError, KeyError or TypeError."""
         progress = str(raw.get("progress", ""))
         delivered = str(raw.get("delivered", ""))
-        return cls(Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"]), progress, delivered)
+        lsn, in_snapshot, makes_slot = Lsn.parse(raw["lsn"]), bool(raw["in_snapshot"]), bool(raw["makes_slot"])
+        return cls(lsn, in_snapshot, makes_slot, progress, delivered, is_stored=True)
 
 
 class Output(Protocol):

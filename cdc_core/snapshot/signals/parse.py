@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.schema.table import TableId
+from cdc_core.selection.tables import table_matcher
 from cdc_core.snapshot.incremental.watermarks import WINDOW_CLOSE, WINDOW_OPEN
 
 
@@ -44,9 +45,9 @@ class ExecuteSnapshot:
     conditions: tuple[tuple[str, str], ...] = ()
     surrogate_key: str = ""
 
-    def condition_of(self, table: str) -> str:
-        """Return the condition for ``schema.table``, empty for all of its rows."""
-        return next((text for pattern, text in self.conditions if compile_pattern(pattern).fullmatch(table)), "")
+    def condition_of(self, table: TableId) -> str:
+        """Return the condition for the table, empty for all of its rows."""
+        return next((text for entry, text in self.conditions if table_matcher(entry)(table)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ def _text(data: Mapping[str, Any], name: str) -> str:
 
 def _check_pattern(pattern: str) -> None:
     try:
-        compile_pattern(pattern)
+        table_matcher(pattern)
     except ValueError:
         raise MalformedSignalError("a name in it is not a regular expression") from None
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from cdc_core.schema.table import TableId
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.selection.tables import table_matcher
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.signals.actions import SignalAction
@@ -95,10 +95,8 @@ class SignalProcessor:
             case ExecuteSnapshot():
                 self._execute(action)
             case StopSnapshot():
-                patterns = [compile_pattern(pattern) for pattern in action.collections]
-                self._queue.stop(
-                    lambda table: not patterns or any(pattern.fullmatch(str(table)) for pattern in patterns)
-                )
+                named = [table_matcher(entry) for entry in action.collections]
+                self._queue.stop(lambda table: not named or any(names(table) for names in named))
             case PauseSnapshot() | ResumeSnapshot():
                 self._queue.pause(isinstance(action, PauseSnapshot))
             case Log():
@@ -107,14 +105,14 @@ class SignalProcessor:
                 self._act(signal)
 
     def _execute(self, action: ExecuteSnapshot) -> None:
-        patterns = [compile_pattern(pattern) for pattern in action.collections]
+        named = [table_matcher(entry) for entry in action.collections]
         captured = [table for table in self._captured() if table != self.table]
         # In the order of the signal's own list.
-        chosen = dict.fromkeys(t for pattern in patterns for t in captured if pattern.fullmatch(str(t)))
+        chosen = dict.fromkeys(t for names in named for t in captured if names(t))
         if not chosen:
             _log.warning("A signal of type execute-snapshot is skipped: none of its data-collections is captured.")
             return
-        wanted = [Collection(t, action.condition_of(str(t)), action.surrogate_key) for t in chosen]
+        wanted = [Collection(t, action.condition_of(t), action.surrogate_key) for t in chosen]
         if action.kind is SnapshotKind.BLOCKING:
             at_once = tuple(one for one in wanted if self._conditions_block or not one.condition)
             self._queue.progress = self._queue.progress.with_blocking(at_once)

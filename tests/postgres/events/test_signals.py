@@ -88,6 +88,18 @@ def test_a_table_is_read_in_chunks_beside_the_stream(
     assert left == expected, "the signal, and two rows a chunk where marks are kept"
 
 
+def test_names_in_quotes(debian15: Cluster) -> None:
+    tables = [
+        SIGNALS.replace("table signals", 'table "My.Signals"'),
+        'create table "My.Table" (id int primary key, v text)',
+        """insert into "My.Table" select n, 'v' from generate_series(1, 4) n""",
+    ]
+    rules = RULES | {"signal.data.collection": '"public"."My.Signals"'}
+    with capture(debian15, rules, *tables) as one, one.running():
+        one.sql(execute('"public"."My.Table"').replace("into signals", 'into "My.Signals"'))
+        wait_until(lambda: is_read(one, [1, 2, 3, 4], "My.Table"), 30, "all rows")
+
+
 def test_composite_nullable_and_surrogate_keys(debian15: Cluster) -> None:
     tables = [
         'create table pair (a int, b text collate "C", v text, primary key (b, a))',

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cdc_core.errors import ConfigError
+from cdc_core.schema.table import TableId
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.snapshot.signals.channels import FileChannel, Inbox, append_signal
 from cdc_core.snapshot.signals.options import parse_actions
@@ -43,9 +44,21 @@ def test_conditions_belong_to_the_tables_that_their_patterns_match():
             "surrogate-key": "u",
         },
     )
-    assert found.condition_of("s.a") == "id > 3"
-    assert found.condition_of("s.b") == "id > 9"
+    assert found.condition_of(TableId("s", "a")) == "id > 3"
+    assert found.condition_of(TableId("s", "b")) == "id > 9"
     assert found.surrogate_key == "u"
+
+
+def test_a_name_in_quotes_is_the_table_of_that_name():
+    for entry, table, other in (
+        ('"s"."My.Table"', TableId("s", "My.Table"), TableId("s", "my.table")),
+        ('"s"."a(b"', TableId("s", "a(b"), TableId("s", "ab")),
+        ('db."s".t', TableId("s", "t"), TableId("t", "s")),
+        ("s.t.*", TableId("s", "T1"), TableId("s", '"t"')),
+    ):
+        data = {"data-collections": [entry], "additional-conditions": [{"data-collection": entry, "filter": "x"}]}
+        found = asked("execute-snapshot", **data)
+        assert (found.condition_of(table), found.condition_of(other)) == ("x", ""), entry
 
 
 def test_the_other_signals():
