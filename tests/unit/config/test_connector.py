@@ -251,7 +251,7 @@ def test_older_values_and_forms_still_mean_what_they_meant():
     assert config_of({"sanitize.field.names": "true"}).schema.field_adjustment is NameAdjustmentMode.AVRO
     assert config_of({"flush.lsn.source": "false"}).postgres.lsn_flush_mode is LsnFlushMode.MANUAL
     given = {"flush.lsn.source": "false", "lsn.flush.mode": "connector"}
-    assert config_of(given).postgres.confirms
+    assert config_of(given).postgres.lsn_flush_mode is LsnFlushMode.CONNECTOR
 
 
 def test_what_is_not_carried_yet_is_one_line_a_reason():
