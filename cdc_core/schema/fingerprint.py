@@ -9,6 +9,7 @@ visible in:
                              since November 2026 (15.20) also for all columns behind one whose type was altered
     atthasmissing            is cleared by every rewrite, including VACUUM FULL and CLUSTER (which changes xmin too)
     pg_attrdef's oid         changes with ALTER COLUMN TYPE of a column with a default, stays at VACUUM FULL
+    pg_index, pg_constraint  show whether a key was dropped and created again (``KeyMark``)
 
 The servers of November 2026 keep a version of the row type, ``pg_attver``, in pg_attribute.attoptions of each column
 from the altered one on (CVE-2026-6460). So an equal row proves that no ALTER named the column, but a different one does
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -135,13 +137,59 @@ class TypeMark:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyMark:
+    """One valid unique index.
+
+    ``columns`` are the attnums of its key, empty if it does not keep all rows apart by them: over expressions, of some
+    rows only, or deferrable. ``constraint`` is the oid of its constraint (0: none). ``row`` is the xmin of its
+    pg_index row, ``flags`` what else that row records: c clustered, i replica identity, p primary key, x indcheckxmin.
+
+    Measured on PostgreSQL 15 and 18:
+
+        REINDEX, VACUUM FULL, CLUSTER, TRUNCATE   other filenode; CLUSTER may set a flag, and another row with it
+        REINDEX CONCURRENTLY                      other index, filenode and row; the constraint stays
+        ALTER COLUMN TYPE without a rewrite       other index, constraint and row; the filenode stays
+        ADD CONSTRAINT USING INDEX, RENAME        the index stays
+        DROP, CREATE                              all others
+        DROP INDEX CONCURRENTLY that was ended
+        half-way, then REINDEX                    other filenode and row; the index and its flags stay
+    """
+
+    index: int
+    constraint: int
+    columns: tuple[int, ...]
+    filenode: int = field(default=0, compare=False)
+    row: str = field(default="", compare=False)
+    flags: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The index and its file."""
+        return self.index, self.filenode
+
+    def continues(self, later: KeyMark) -> bool:
+        """Whether ``later`` is this index, which kept rows apart at all times in between.
+
+        REINDEX CONCURRENTLY of an index without a constraint leaves nothing that proves it.
+        """
+        if not self.columns or not later.columns:
+            return False
+        was_invalid = self.row != later.row and self.filenode != later.filenode and self.flags == later.flags
+        return (
+            (self.constraint == later.constraint != 0)
+            or (self.index == later.index and not was_invalid)
+            or (self.filenode == later.filenode != 0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Fingerprint:
     """The fingerprint of one table, equal as long as no DDL changed it.
 
     ``server`` is the system identifier: transaction ids and the oids of publications of two servers cannot be compared.
-    ``attributes`` is pg_class.relnatts: the highest attnum ever assigned. ``primary_key`` is the oid of the constraint,
-    ``unique_indexes`` are the valid unique indexes. ``comments`` changes with a comment on the table or a column.
-    ``publication`` is None if no publication was queried.
+    ``attributes`` is pg_class.relnatts: the highest attnum ever assigned. ``keys`` are the valid unique indexes, in
+    fingerprints of versions that the stream announced only those that also existed before. ``comments`` changes with a
+    comment on the table or a column. ``publication`` is None if no publication was queried.
 
     ``naming`` is the xmin of the pg_type row of the table's row type: RENAME, SET SCHEMA and OWNER TO write it, no
     other ALTER TABLE does. ``owner`` is the owner's oid. Both are empty in fingerprints of older versions.
@@ -160,8 +208,7 @@ class Fingerprint:
     is_partitioned: bool
     columns: tuple[ColumnMark, ...]
     storage: tuple[StorageMark, ...]
-    primary_key: int = 0
-    unique_indexes: tuple[int, ...] = ()
+    keys: tuple[KeyMark, ...] = ()
     comments: str = ""
     types: tuple[TypeMark, ...] = ()
     publication: PublicationMark | None = None
@@ -181,14 +228,33 @@ class Fingerprint:
         sent = later.publication
         return self.owner == later.owner or (sent is not None and any(entry.kind == "s" for entry in sent.entries))
 
+    def keeps_key(self, later: Fingerprint, columns: Collection[int]) -> bool:
+        """Whether one index kept rows apart by columns (attnums) at all times between the two."""
+        return any(set(mark.columns).issubset(columns) for mark in later.kept_keys(self))
+
+    def kept_keys(self, earlier: Fingerprint) -> tuple[KeyMark, ...]:
+        """Return the marks of indexes that kept rows apart at all times since ``earlier``."""
+        is_same = earlier.server == self.server
+        return tuple(
+            mark
+            for mark in self.keys
+            # pg_upgrade keeps both; other oids of another server may be equal by chance.
+            if any((is_same or old.place == mark.place) and old.continues(mark) for old in earlier.keys)
+        )
+
+    def is_same(self, later: Fingerprint) -> bool:
+        """Whether the two are equal, and no name and no key was changed and changed back in between."""
+        keys = tuple(mark for mark in self.keys if mark.columns)
+        return self == later and not self.may_have_been_renamed(later) and keys == later.kept_keys(self)
+
     def without_rows(self) -> Fingerprint:
         """Return it without the state that rows change: an empty partition may get rows."""
         storage = tuple(dataclasses.replace(mark, is_empty=False) for mark in self.storage)
         return dataclasses.replace(self, storage=storage)
 
     def is_unaltered(self, later: Fingerprint) -> bool:
-        """Whether no DDL was executed on the table between the two, not even a change of its name and back."""
-        return self.without_rows() == later.without_rows() and not self.may_have_been_renamed(later)
+        """Whether no DDL was executed on the table between the two, not even one and its opposite."""
+        return self.without_rows().is_same(later.without_rows())
 
     def column(self, attnum: int) -> ColumnMark | None:
         """Return the mark of a column, None if it was not live."""
@@ -211,12 +277,14 @@ class Fingerprint:
     def from_plain(cls, raw: dict[str, Any]) -> Self:
         """Create a fingerprint from the dictionaries and lists of ``dataclasses.asdict`` and JSON."""
         publication = raw["publication"]
+        # Fingerprints of older versions have oids in place of ``keys``, which do not show what happened to a key.
+        facts = {name: value for name, value in raw.items() if name not in ("primary_key", "unique_indexes")}
         return cls(
             **{
-                **raw,
+                **facts,
                 "columns": tuple(ColumnMark(**mark) for mark in raw["columns"]),
                 "storage": tuple(StorageMark(**mark) for mark in raw["storage"]),
-                "unique_indexes": tuple(raw["unique_indexes"]),
+                "keys": tuple(KeyMark(**{**mark, "columns": tuple(mark["columns"])}) for mark in raw.get("keys", ())),
                 "types": tuple(_type(mark) for mark in raw["types"]),
                 "publication": None if publication is None else _publication(publication),
             }

@@ -29,7 +29,7 @@ from cdc_core.schema.changes import (
     Verdict,
     WidenColumn,
 )
-from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema.fingerprint import Fingerprint, KeyMark
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.schema.unseen import is_streamed
 
@@ -52,9 +52,12 @@ class Version:
     current: TableSchema
     captures: Callable[[str], bool]
 
-    def marked(self, is_exact: bool) -> Version:
-        """Return the step with the current fingerprint; ``is_exact``: it is that of the version, not a later one."""
-        marks = dataclasses.replace(self.marks()[1], is_exact=is_exact)
+    def marked(self, *, is_exact: bool, keys: tuple[KeyMark, ...]) -> Version:
+        """Return the step with the current fingerprint and these of its ``keys``.
+
+        ``is_exact``: it is that of the version, not a later one.
+        """
+        marks = dataclasses.replace(self.marks()[1], is_exact=is_exact, keys=keys)
         return dataclasses.replace(self, table=dataclasses.replace(self.table, fingerprint=marks))
 
     def old(self) -> dict[int, Column]:

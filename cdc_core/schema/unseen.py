@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from cdc_core.schema.changes import ChangeKind, PauseCause, SchemaChange
 from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationMark, StorageMark, TypeMark
+from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableSchema
 
 
@@ -56,8 +57,17 @@ def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
         *_logging(base, after),
         *_types(base, before, after),
     ]
-    out += [*_partitions(base, before, after), *_rewrites(base, now), *_generation(base, now)]
+    out += [*_partitions(base, before, after), *_rewrites(base, now), *_generation(base, now), *_key(base, now)]
     return out
+
+
+def keeps_key(base: TableSchema, later: Fingerprint | None) -> bool:
+    """Whether rows of ``base`` had different values of its key at all times since, also if it is keyless.
+
+    True without fingerprints, too, which do not show it.
+    """
+    key = {column.attnum for column in base.columns if column.name in base.row_key}
+    return not key or base.fingerprint is None or later is None or base.fingerprint.keeps_key(later, key)
 
 
 def heaps(before: Fingerprint, after: Fingerprint) -> Heaps:
@@ -271,6 +281,22 @@ def _is_named(column: Column, base: TableSchema, now: TableSchema) -> bool:
     return old.default != new.default or not any(
         mark.row == new.row and known is not None and known.row != mark.row for known, mark in earlier
     )
+
+
+def _key(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
+    """Yield a finding if several rows may have had the key by which changes found them: it did not exist all the time.
+
+    Without REPLICA IDENTITY FULL the server refuses such updates and deletes, and names the key in each Relation. Of a
+    partitioned table the identities of its partitions decide. Rows with a null in their key are gone once its columns
+    are NOT NULL again, and no row of before had it.
+    """
+    after, nullable = _marks(now), {column.attnum for column in now.columns if column.optional}
+    key = [column for column in base.columns if column.name in base.row_key]
+    is_nullable = any(not column.optional and column.attnum in nullable for column in key)
+    is_unchecked = base.identity is ReplicaIdentity.FULL or after.is_partitioned
+    if is_unchecked and (is_nullable or not keeps_key(base, after)):
+        reason = f"The key of {base.id} was dropped, or dropped and created again: rows may have had equal keys."
+        yield Unseen(SchemaChange(ChangeKind.CHANGE_KEY, before=", ".join(base.row_key)), reason)
 
 
 def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:

@@ -73,6 +73,17 @@ ROOT = ("publish_via_partition_root",)
 HEAP2 = "create access method heap2 type table handler heap_tableam_handler"
 ROW_TYPE = "create type shape as (id int, n int, label int)"
 
+# A bulk load: rows with equal keys that are deleted again.
+NO_KEY, KEY = "alter table t drop constraint t_pkey", "alter table t add constraint t_pkey primary key (id)"
+INDEX, USING = "create unique index ix on t (id)", "alter table t replica identity using index ix"
+FULL = "alter table t replica identity full"
+KEYED = f"{NO_KEY}; {INDEX}; {FULL}"
+BULK_KEY = "insert into t (id, label) select g, 'again' from generate_series(1, 3) g"
+NO_BULK = "delete from t where label = 'again'"
+BULK = f"{BULK_KEY}; {NO_BULK}"
+ROWS = "insert into t (id) values (90); update t set n = 7 where id = 90; delete from t where id = 90"
+LEAVES_FULL = "; ".join(f"alter table t_{n} replica identity full" for n in (1, 2))
+
 FORMS: dict[str, Form] = {
     "ADD COLUMN c type": alter("add c int"),
     "ADD COLUMN c type DEFAULT constant": alter("add c text default 'it''s'"),
@@ -182,6 +193,45 @@ FORMS: dict[str, Form] = {
     ),
     "DROP CONSTRAINT": alter("drop constraint ck", before="alter table t add constraint ck check (n > 0)"),
     "DROP CONSTRAINT pkey": alter("drop constraint t_pkey", changes=INSERTS),
+    "DROP CONSTRAINT pkey, ADD PRIMARY KEY of the same columns": Form(f"{NO_KEY}; {KEY}"),
+    "DROP CONSTRAINT pkey, ADD PRIMARY KEY, under FULL": Form(f"{NO_KEY}; {BULK}; {KEY}", before=FULL),
+    "DROP CONSTRAINT pkey, ADD PRIMARY KEY DEFERRABLE, under FULL": Form(
+        f"{NO_KEY}; {BULK}; {KEY} deferrable", before=FULL
+    ),
+    "DROP CONSTRAINT pkey, under FULL": Form(f"{NO_KEY}; {BULK}", before=FULL),
+    "DROP INDEX, CREATE UNIQUE INDEX, under FULL": Form(f"drop index ix; {BULK}; {INDEX}", before=KEYED),
+    "DROP INDEX, CREATE UNIQUE INDEX of some rows, under FULL": Form(
+        f"drop index ix; {BULK}; {INDEX} where id > 1", before=KEYED
+    ),
+    "DROP INDEX, CREATE UNIQUE INDEX over an expression, under FULL": Form(
+        f"drop index ix; {BULK}; create unique index ix on t (abs(id))", before=KEYED
+    ),
+    "DROP INDEX, CREATE UNIQUE INDEX NULLS NOT DISTINCT, under FULL": Form(
+        f"drop index ix; {BULK}; {INDEX} nulls not distinct", before=KEYED
+    ),
+    "ALTER COLUMN DROP NOT NULL of a unique index, under FULL": Form(
+        "alter table t alter id drop not null; insert into t (id, v) values (null, 'a'), (null, 'b')", before=KEYED
+    ),
+    "CREATE UNIQUE INDEX, DROP INDEX of another, under FULL": Form(
+        f"create unique index iy on t (id, n); {ROWS}; create unique index a on t (id); drop index iy, a", before=KEYED
+    ),
+    "CREATE UNIQUE INDEX of the same columns, DROP INDEX, under FULL": Form(
+        f"create unique index iy on t (id); {ROWS}; drop index ix; alter index iy rename to ix", before=KEYED
+    ),
+    "REINDEX, ALTER INDEX RENAME, CLUSTER, under FULL": Form(
+        f"reindex table t; {ROWS}; alter index ix rename to iy; cluster t using iy; reindex index iy", before=KEYED
+    ),
+    "REINDEX CONCURRENTLY of a constraint's index, under FULL": Form(
+        f"reindex table concurrently t; {ROWS}", before=FULL
+    ),
+    "REINDEX CONCURRENTLY of another index, under FULL": Form(f"reindex index concurrently ix; {ROWS}", before=KEYED),
+    "ADD PRIMARY KEY USING INDEX, under FULL": Form(
+        f"alter table t add constraint t_pkey primary key using index ix; {ROWS}", before=KEYED
+    ),
+    "ALTER COLUMN TYPE varchar(more) of the key, under FULL": Form(
+        f"alter table t alter w type varchar(20); {ROWS}",
+        before=f"{NO_KEY}; alter table t alter w set default 'w', add primary key (w, id); {FULL}",
+    ),
     "RENAME CONSTRAINT": alter("rename constraint t_pkey to key_of_t"),
     "DISABLE, ENABLE, ENABLE REPLICA, ENABLE ALWAYS TRIGGER": Form(
         "alter table t disable trigger tr; alter table t enable replica trigger tr; alter table t enable always trigger"
@@ -224,6 +274,20 @@ FORMS: dict[str, Form] = {
     ),
     "RENAME TO": alter("rename to t9", changes=in_place_of_t("t9")),
     "RENAME TO, and back": Form("alter table t rename to t9; alter table t9 rename to t"),
+    "REPLICA IDENTITY DEFAULT, NOTHING and FULL again": Form(
+        f"alter table t replica identity default; {ROWS}; alter table t replica identity nothing; {FULL}", before=FULL
+    ),
+    "REPLICA IDENTITY DEFAULT and FULL again, another key meanwhile": Form(
+        f"alter table t replica identity default; {NO_KEY}; {BULK_KEY}; {FULL}; {NO_BULK}; {KEY}",
+        before=FULL,
+    ),
+    "REPLICA IDENTITY FULL and DEFAULT again, another key meanwhile": Form(
+        f"{NO_KEY}; {BULK_KEY}; {FULL}; {NO_BULK}; {KEY}; alter table t replica identity default",
+    ),
+    "REPLICA IDENTITY FULL and USING INDEX again, another index meanwhile": Form(
+        f"drop index ix; {BULK_KEY}; {FULL}; {NO_BULK}; {INDEX}; {USING}",
+        before=f"{NO_KEY}; {INDEX}; {USING}",
+    ),
     "SET SCHEMA": alter("set schema elsewhere", changes=in_place_of_t("elsewhere.t")),
     "ATTACH PARTITION with rows": alter(
         "attach partition t_3 for values from (200) to (300)", before=PARTED, settings=ROOT
@@ -245,6 +309,9 @@ FORMS: dict[str, Form] = {
         "alter table t attach partition t_2 for values from (100) to (200)",
         before=PARTED,
         settings=ROOT,
+    ),
+    "DROP CONSTRAINT pkey, ADD PRIMARY KEY of a partitioned table": Form(
+        f"{NO_KEY}; {BULK}; {KEY}", before=f"{PARTED}; {LEAVES_FULL}", settings=ROOT
     ),
     "TRUNCATE of a partition": Form("truncate t_2", before=PARTED, settings=ROOT),
     "TRUNCATE of a partitioned table": Form("truncate t", before=PARTED, settings=ROOT, changes=INSERTS),

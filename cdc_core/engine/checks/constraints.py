@@ -64,7 +64,7 @@ def constraint_marks(table: TableSchema) -> dict[str, Mark]:
     if fingerprint is not None:
         # A rewrite by ALTER TABLE may change keys, and the slot receives no changes of an unlogged table.
         heaps = tuple((heap.oid, heap.toast, heap.is_unlogged) for heap in fingerprint.storage)
-        made = (fingerprint.oid, fingerprint.primary_key, fingerprint.unique_indexes, heaps)
+        made = (fingerprint.oid, fingerprint.keys, heaps)
     return {**marks, KEY: (key, *made, *(marks.get(name) for name in key))}
 
 

@@ -69,8 +69,8 @@ class CatalogueWatch:
                 self._look_at_paused(table, state, state.paused)
                 continue
             # A table that no longer exists may be created again at any time.
-            is_known = found is not None and found == state.seen and state.seen.is_exact
-            if is_known and found is not None and not (state.seen and state.seen.may_have_been_renamed(found)):
+            seen = state.seen
+            if found is not None and seen is not None and seen.is_exact and seen.is_same(found):
                 continue
             self._look(table, state, found, wal_lsn)
 
@@ -95,7 +95,8 @@ class CatalogueWatch:
         return self._decisions.can_go_on(table, state, self._catalogue.current(table))
 
     def _storage_stamp(self) -> str:
-        opened = self._tables.opened.values()
+        # ``poll`` passes over tables that are re-read: what happened meanwhile to one is looked at once it was.
+        opened = [state for state in self._tables.opened.values() if state.reread is None]
         return self._catalogue.storage_stamp(
             {state.schema_version.table.oid for state in opened if state.schema_version is not None}
         )

@@ -21,7 +21,9 @@ from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.schema.changes import Decision, PauseCause, Projected, Verdict, project
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.plan import row_key
+from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import keeps_key
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +111,17 @@ class SchemaVersions:
             state.by_version[version.version] = self._number(state, version, current, lsn, read_at)
             if is_unknown and read_at is None and self._reads_new_tables:
                 self._read_new(state, version.id, current, lsn)
+        elif self._is_full_again(state, version) and not is_shown(lsn, read_at):
+            reason = "its replica identity is FULL again, and rows may have had equal keys meanwhile"
+            self._pauses.want_reread(version.id, reason)
         return state.by_version[version.version]
+
+    @staticmethod
+    def _is_full_again(state: TableVersions, version: TableSchema) -> bool:
+        """Whether a version comes back that is not decided on again, since the catalogue showed another identity."""
+        base = None if state.schema_version is None else state.schema_version.table
+        is_full = version.identity is ReplicaIdentity.FULL
+        return base is not None and is_full and base.identity is not version.identity and bool(row_key(base))
 
     def adopt(self, table: TableSchema, lsn: int) -> SchemaVersion:
         """Store a description, read at ``lsn``, as the first schema version of a table that is not in the lake yet."""
@@ -128,10 +140,14 @@ class SchemaVersions:
     def follow_after(self, table: TableId, decision: Decision, lsn: int) -> None:
         """Follow a change that no message has announced: at once if only the description changed.
 
-        Else once the stream has passed ``lsn``, before which the source changed.
+        Else once the stream has passed ``lsn``, before which the source changed. Until then the stream may announce
+        changes under another replica identity or from before the present key.
         """
         state = self._tables.of(table)
-        if decision.operations:
+        assert state.schema_version is not None and decision.table is not None
+        base = state.schema_version.table
+        is_identified = base.identity is decision.table.identity and keeps_key(base, decision.marks)
+        if decision.operations or not is_identified:
             state.waiting = (lsn, decision)
         else:
             self._follow(table, state, decision, lsn)
@@ -152,8 +168,11 @@ class SchemaVersions:
         now = self._steps.treatments(version.table)
         if version.treatments != now:
             state.schema_version = state.schema_versions[version.number] = dataclasses.replace(version, treatments=now)
-            recorded_at = self._tables.history(table).lsns.get(version.number, 0)
-            self._log.add_versions([(table, state.schema_version)], recorded_at)
+            self._record_again(table, state.schema_version)
+
+    def _record_again(self, table: TableId, version: SchemaVersion) -> None:
+        recorded_at = self._tables.history(table).lsns.get(version.number, 0)
+        self._log.add_versions([(table, version)], recorded_at)
 
     def _read_new(self, state: TableVersions, table: TableId, current: TableSchema | None, lsn: int) -> None:
         # A partition that was detached and attached again has changes under its own name, and gets no others. A root
@@ -176,9 +195,7 @@ class SchemaVersions:
             return self._add(state, version.id, first, None, lsn).number
         if same_layout(base.table, version) and same_columns(base.table, version):
             return base.number
-        # From before the snapshot, which already shows what these rows changed, so no decision is needed.
-        is_late = read_at is not None and lsn <= read_at
-        if state.holds_back or is_late:
+        if state.holds_back or is_shown(lsn, read_at):
             return self._add(state, version.id, version, None, lsn, decided=False).number
         # The stream decides, at its position; a change found by a poll may be later than that.
         self.dropped_plans += state.waiting is not None
@@ -195,8 +212,12 @@ class SchemaVersions:
         state.seen = decision.table.fingerprint
         has_key = row_key(decision.table) == row_key(state.schema_version.table)
         if has_key and not any(operation.changes_lake for operation in decision.operations):
-            state.schema_version = dataclasses.replace(state.schema_version, table=decision.table)
-            state.schema_versions[state.schema_version.number] = state.schema_version
+            known = state.schema_version.table.fingerprint
+            described = dataclasses.replace(state.schema_version, table=decision.table)
+            state.schema_version = state.schema_versions[described.number] = described
+            if known is None or state.seen is None or known.keys != state.seen.keys:
+                # The next run may find another index in place of one of these.
+                self._record_again(table, described)
             return state.schema_version.number
         projected = project(self._steps.lake_columns(state, table), decision.operations)
         columns = self._steps.masked(projected, decision.table)
@@ -237,3 +258,8 @@ class SchemaVersions:
             state.seen = table.fingerprint
             state.in_force = state.in_force or number
         return schema_version
+
+
+def is_shown(lsn: int, read_at: int | None) -> bool:
+    """Whether rows are from before the snapshot in force, which already shows what they changed."""
+    return read_at is not None and lsn <= read_at

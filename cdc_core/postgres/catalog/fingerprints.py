@@ -11,6 +11,7 @@ from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.fingerprint import (
     ColumnMark,
     Fingerprint,
+    KeyMark,
     PublicationEntry,
     PublicationMark,
     StorageMark,
@@ -63,8 +64,16 @@ WITH RECURSIVE wanted AS MATERIALIZED (
 ), by_schema AS (
     {by_schema}
 ), keys AS (
-    SELECT i.indrelid, json_agg(i.indexrelid::bigint ORDER BY i.indexrelid) AS marks
-    FROM pg_index i WHERE i.indrelid = ANY(%(oids)s::oid[]) AND i.indisunique AND i.indisvalid GROUP BY i.indrelid
+    SELECT i.indrelid, json_agg(json_build_array(
+            i.indexrelid::bigint, coalesce(k.oid, 0)::bigint, key.columns, x.relfilenode::bigint,
+            i.xmin::text, concat(CASE WHEN i.indisclustered THEN 'c' END, CASE WHEN i.indisreplident THEN 'i' END,
+                                 CASE WHEN i.indisprimary THEN 'p' END, CASE WHEN i.indcheckxmin THEN 'x' END)
+        ) ORDER BY i.indexrelid) AS marks
+    FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+    CROSS JOIN LATERAL (SELECT CASE WHEN i.indpred IS NULL AND i.indexprs IS NULL AND i.indimmediate
+                                    THEN (i.indkey::int2[])[0:{key_columns} - 1] ELSE ARRAY[]::int2[] END) key(columns)
+    LEFT JOIN pg_constraint k ON k.conrelid = i.indrelid AND k.conindid = i.indexrelid AND k.contype IN ('p', 'u')
+    WHERE i.indrelid = ANY(%(oids)s::oid[]) AND i.indisunique AND i.indisvalid GROUP BY i.indrelid
 ), comments AS (
     SELECT d.objoid, string_agg(d.objsubid || ':' || d.xmin::text, ' ' ORDER BY d.objsubid) AS marks
     FROM pg_description d WHERE d.classoid = 'pg_class'::regclass AND d.objoid = ANY(%(oids)s::oid[]) GROUP BY d.objoid
@@ -73,7 +82,6 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relnatts::int, c.relreplident::tex
        CASE WHEN c.relkind = 'p' THEN leaves.marks
             ELSE json_build_array(json_build_array(c.oid::bigint, c.relfilenode::bigint, c.reltoastrelid::bigint,
                                                    c.relpersistence = 'u', true, false)) END,
-       coalesce((SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p'), 0)::bigint,
        keys.marks, coalesce(comments.marks, ''), pub.oid::bigint, pub.puballtables, pub.xmin::text,
        concat(CASE WHEN pub.pubinsert THEN 'c' END, CASE WHEN pub.pubupdate THEN 'u' END,
               CASE WHEN pub.pubdelete THEN 'd' END, CASE WHEN {truncates} THEN 't' END),
@@ -173,6 +181,7 @@ def _marks_query(version: int) -> str:
         truncates="pub.pubtruncate" if version >= 110000 else "false",
         via_root="pub.pubviaroot" if version >= 130000 else "false",
         generated="pub.pubgencols::text" if version >= 180000 else "''",
+        key_columns="i.indnkeyatts" if version >= 110000 else "i.indnatts",
     )
 
 
@@ -182,8 +191,8 @@ def _types_query(version: int) -> str:
 
 
 def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publication: bool) -> Fingerprint:
-    oid, namespace, name, attributes, identity, is_partitioned, columns, storage, primary, unique, comments = row[:11]
-    *publication, server, horizon, naming, owner = row[11:]
+    oid, namespace, name, attributes, identity, is_partitioned, columns, storage, keys, comments = row[:10]
+    *publication, server, horizon, naming, owner = row[10:]
     return Fingerprint(
         server,
         oid,
@@ -194,8 +203,7 @@ def _fingerprint(row: tuple[Any, ...], types: tuple[TypeMark, ...], with_publica
         is_partitioned,
         tuple(ColumnMark(*mark) for mark in columns or ()),
         tuple(StorageMark(*mark) for mark in storage or ()),
-        primary,
-        tuple(unique or ()),
+        tuple(KeyMark(index, constraint, tuple(key), *facts) for index, constraint, key, *facts in keys or ()),
         comments,
         types,
         _publication(*publication) if with_publication else None,

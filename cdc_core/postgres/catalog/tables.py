@@ -90,15 +90,20 @@ SELECT pg_get_expr(sent.qual, sent.relid)
 FROM pg_publication p, pg_get_publication_tables(p.pubname) AS sent
 WHERE p.pubname = %s AND sent.relid = %s
 """
-# All of these update a row in pg_class (file, number of columns, partition) or pg_enum.
-# Vacuum and analyze do so in place.
+# All of these update a row in pg_class (file, number of columns, partition) or pg_enum; of a key, by which changes
+# under REPLICA IDENTITY FULL find their rows, one in pg_index or pg_attribute. Vacuum and analyze do so in place.
 _STORAGE_STAMP = """
 WITH RECURSIVE held(oid) AS (
     SELECT unnest(%s::oid[]) UNION SELECT i.inhrelid FROM held h JOIN pg_inherits i ON i.inhparent = h.oid
 )
 SELECT concat((SELECT md5(string_agg(concat_ws(' ', c.oid, c.xmin, c.relfilenode), ',' ORDER BY c.oid))
                FROM held JOIN pg_class c ON c.oid = held.oid),
-              ' ', (SELECT concat_ws(' ', count(*), sum(e.xmin::text::bigint)) FROM pg_enum e))
+              ' ', (SELECT concat_ws(' ', count(*), sum(e.xmin::text::bigint)) FROM pg_enum e),
+              ' ', (SELECT md5(string_agg(concat_ws(' ', i.indexrelid, i.xmin, i.indisvalid, a.xmin), ','
+                                          ORDER BY i.indexrelid, a.attnum))
+                    FROM held JOIN pg_class c ON c.oid = held.oid AND (c.relreplident = 'f' OR c.relkind = 'p')
+                    JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique
+                    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey::int2[])))
 """
 _SIZES = """
 SELECT c.oid::bigint, c.reltuples::float8, c.relpages, c.relkind = 'p', has_table_privilege(c.oid, 'SELECT'),
@@ -221,8 +226,8 @@ class Catalog:
         """Return a text that is another one once the tables' values may have changed without an event.
 
         That is after an ALTER that rewrites them or adds a column, an ATTACH or DETACH, a renamed label of an enum;
-        also after some that change no value. One query of index lookups, for every round. Raises SourceError or
-        TransientError.
+        also after some that change no value. And once rows may have had equal keys, under REPLICA IDENTITY FULL. One
+        query of index lookups, for every round. Raises SourceError or TransientError.
         """
         with self._lock, translated("reading table metadata"):
             row = self._connection.execute(_STORAGE_STAMP, (sorted(set(oids)),)).fetchone()

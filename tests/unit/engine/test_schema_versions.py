@@ -48,8 +48,8 @@ class Server:
     def current(self, name: TableId) -> TableSchema | None:
         return self.now
 
-    def storage_stamp(self, oids: object) -> str:
-        return self.stamp
+    def storage_stamp(self, oids: set[int]) -> str:
+        return f"{self.stamp} of {sorted(oids)}"
 
     def fingerprints(self, oids: object) -> dict[int, object]:
         self.looks += 1

@@ -6,7 +6,7 @@ from cdc_core.engine.checks.constraints import KEY, ConstraintsSeen, constraint_
 from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import QualityOptions
-from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationEntry, PublicationMark
+from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, KeyMark, PublicationEntry, PublicationMark
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.options import TypeOptions
@@ -83,7 +83,7 @@ def test_a_repeated_key_is_refused_from_when_the_key_was_seen():
 
 
 def test_a_key_that_was_made_anew_meanwhile_counts_for_nothing_in_hand():
-    for other in (with_key(primary_key=7), with_key(unique_indexes=(7,)), with_key(oid=2), marked(id="2")):
+    for other in (with_key(keys=(KeyMark(7, 6, (1,)),)), with_key(oid=2), marked(id="2")):
         assert repeated(marked(), {KEY: 10}, other) == []
         assert constraint_marks(other)[KEY] != constraint_marks(marked())[KEY]
     assert repeated(marked(), {KEY: 10}, dataclasses.replace(marked(), is_key_deferrable=True)) == []

@@ -25,7 +25,7 @@ from cdc_core.schema.changes import (
     project,
 )
 from cdc_core.schema.evolution import decide
-from cdc_core.schema.fingerprint import PublicationEntry, StorageMark, TypeMark
+from cdc_core.schema.fingerprint import KeyMark, PublicationEntry, StorageMark, TypeMark
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.plan import OWN_COLUMNS
 from cdc_core.schema.relation import ReplicaIdentity
@@ -37,6 +37,7 @@ from tests.unit.schema.versions import (
     INT,
     LISTED,
     NUMERIC,
+    PRIMARY_KEY,
     VARCHAR,
     announced,
     column,
@@ -47,6 +48,7 @@ from tests.unit.schema.versions import (
 
 A, B = column(2, "a"), column(3, "b")
 BASE = table(ID, A, B, version=4)
+FULL: dict[str, Any] = {"identity": ReplicaIdentity.FULL, "identity_key": ()}
 
 
 def decided(base: TableSchema, now: TableSchema | None, told: TableSchema | None = None, **options: Any) -> Any:
@@ -329,17 +331,82 @@ def test_names_that_delta_cannot_tell_apart_wait_for_somebody() -> None:
 
 
 def test_a_key_is_followed_where_events_name_it_and_read_again_where_they_do_not() -> None:
-    now = table(ID, A, B, primary_key=("id", "a"), identity_key=("id", "a"), changes={"primary_key": 402})
+    other = KeyMark(501, 500, (1, 2), 502, "95", "p")
+    now = table(ID, A, B, primary_key=("id", "a"), identity_key=("id", "a"), changes={"keys": (other,)})
     assert decided(BASE, now, announced(now)).operations == (SetKey(("id", "a")),)
-    full: dict[str, Any] = {"identity": ReplicaIdentity.FULL, "identity_key": ("id", "a", "b")}
-    base = dataclasses.replace(BASE, **full)
-    now = dataclasses.replace(now, **full)
-    assert decided(base, now, announced(now)).verdict is Verdict.REREAD
-    assert decided(base, now, announced(now), is_current=True).operations == (SetKey(("id", "a")),)
-    assert decided(base, now).operations == (SetKey(("id", "a")),)
+    base, now = dataclasses.replace(BASE, **FULL), dataclasses.replace(now, **FULL)
+    both = dataclasses.replace(now, fingerprint=marks(now.columns, keys=(PRIMARY_KEY, other)))
+    keyless = table(ID, A, B, primary_key=(), changes={"keys": ()}, **FULL)
+    for told, is_current in ((None, False), (now, False), (now, True), (keyless, False)):
+        assert decided(base, now, told and announced(told), is_current=is_current).verdict is Verdict.REREAD
     assert decided(base, base, announced(base)).operations == ()
-    keyless = dataclasses.replace(now, primary_key=())
-    assert decided(base, keyless, announced(keyless)).operations == (SetKey(()),)
+    for told in (None, announced(keyless)):
+        assert decided(base, keyless, told).verdict is Verdict.REREAD, "rows had equal keys until it was announced"
+    # The earlier key was there all the time, and the present one is from here on.
+    assert decided(base, both).operations == (SetKey(("id", "a")),)
+    assert decided(base, both, announced(both)).verdict is Verdict.REREAD, "since when the other is there is not known"
+    assert decided(keyless, now).operations == (SetKey(("id", "a")),)
+
+
+ONCE = (PRIMARY_KEY,)
+ANEW = (KeyMark(501, 500, (1,), 502, "95", "p"),)
+PLAIN = (KeyMark(401, 0, (1,), 402, "90"),)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_kept"),
+    [
+        (ONCE, ONCE, True),
+        (ONCE, (), False),
+        (ONCE, ANEW, False),
+        (ONCE, (KeyMark(401, 400, (1,), 503, "90", "p"),), True),  # REINDEX
+        (ONCE, (KeyMark(501, 400, (1,), 502, "95", "p"),), True),  # REINDEX CONCURRENTLY
+        (ONCE, (KeyMark(501, 500, (1,), 402, "95", "p"),), True),  # ALTER COLUMN TYPE without a rewrite
+        (PLAIN, ONCE, True),  # ADD PRIMARY KEY USING INDEX
+        (PLAIN, (KeyMark(401, 0, (1,), 403, "95", "c"),), True),  # CLUSTER
+        (PLAIN, (KeyMark(401, 0, (1,), 403, "95"),), False),  # DROP INDEX CONCURRENTLY half-way, REINDEX
+        (PLAIN, (KeyMark(501, 0, (1,), 502, "95"),), False),  # REINDEX CONCURRENTLY, or DROP and CREATE
+        ((*PLAIN, *ANEW), ANEW, True),  # the other of two indexes is dropped
+        (ONCE, (*ONCE, KeyMark(601, 0, (2,), 602, "95")), True),
+        (ONCE, (KeyMark(401, 400, (), 402, "90", "p"),), False),  # no longer over all rows
+    ],
+)
+def test_a_key_is_the_index_that_was_there_all_the_time(before: Any, after: Any, is_kept: bool) -> None:
+    base, now = (table(ID, A, changes={"keys": keys}, **FULL) for keys in (before, after))
+    for told in (None, announced(now)):
+        assert (decided(base, now, told).verdict is Verdict.FOLLOW) is is_kept
+    # The server refuses what would find several rows by a key, and each Relation message names it.
+    base, now = (table(ID, A, changes={"keys": keys}) for keys in (before, after))
+    for told in (None, announced(now)):
+        assert decided(base, now, told).verdict is Verdict.FOLLOW
+    # On another server only the same index in the same file is the same.
+    there = table(ID, A, changes={"keys": after, "server": "2"}, **FULL)
+    is_there = not {key.place for key in before}.isdisjoint(key.place for key in after if key.columns)
+    assert (decided(table(ID, A, changes={"keys": before}, **FULL), there).verdict is Verdict.FOLLOW) is is_there
+    # Partitions may have REPLICA IDENTITY FULL whatever their root has.
+    base, now = (table(ID, A, changes={"keys": keys, "is_partitioned": True}) for keys in (before, after))
+    assert (decided(base, now).verdict is Verdict.FOLLOW) is is_kept
+
+
+def test_an_index_that_the_catalogue_shows_ahead_of_the_stream_proves_no_earlier_key() -> None:
+    """A key made anew under DEFAULT is followed; changes under FULL of the time in between may still come."""
+    now = table(ID, A, column(3, "c"), changes={"keys": ANEW})
+    followed = decided(table(ID, A), now, announced(now))
+    assert followed.verdict is Verdict.FOLLOW and followed.marks.keys == ()
+    full = dataclasses.replace(now, **FULL)
+    assert decided(followed.table, full, announced(full)).verdict is Verdict.REREAD
+    asked = decided(followed.table, now)
+    assert asked.marks.keys == ANEW
+    assert decided(asked.table, full, announced(full)).verdict is Verdict.FOLLOW
+
+
+def test_a_key_with_nulls_is_none() -> None:
+    keys = (KeyMark(401, 0, (1,), 402, "90"),)
+    base = table(ID, A, primary_key=(), unique_key=("id",), changes={"keys": keys}, **FULL)
+    nullable = dataclasses.replace(base, columns=(dataclasses.replace(ID, optional=True), A))
+    assert base.row_key == ("id",) and nullable.row_key == ()
+    assert decided(base, nullable).verdict is Verdict.REREAD
+    assert decided(nullable, base).operations == (SetKey(("id",)),)
 
 
 def test_a_column_that_no_ddl_named_tells_its_neighbours_apart() -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, PublicationEntry, PublicationMark, StorageMark
+from cdc_core.schema.fingerprint import (
+    ColumnMark,
+    Fingerprint,
+    KeyMark,
+    PublicationEntry,
+    PublicationMark,
+    StorageMark,
+)
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
@@ -17,6 +24,7 @@ BIGINT = PgType(20, "int8")
 TEXT = PgType(25, "text")
 VARCHAR = PgType(1043, "varchar")
 NUMERIC = PgType(1700, "numeric")
+PRIMARY_KEY = KeyMark(401, 400, (1,), 402, "90", "p")
 ORDERS = TableId("public", "orders")
 LISTED = PublicationMark(7, "90", "cudt", False, "n", (PublicationEntry("t", 8),))
 FOR_ALL = PublicationMark(7, "90", "cudt", False, "n", (PublicationEntry("a", 7),))
@@ -45,8 +53,7 @@ def marks(columns: tuple[Column, ...], **changes: Any) -> Fingerprint:
         is_partitioned=False,
         columns=tuple(ColumnMark(c.attnum, "90", 0, c.has_missing, c.generated) for c in columns),
         storage=(StorageMark(100, 200, 300, False),),
-        primary_key=400,
-        unique_indexes=(401,),
+        keys=(PRIMARY_KEY,),
         publication=LISTED,
     )
     return dataclasses.replace(found, **changes)
