@@ -277,14 +277,12 @@ class Fingerprint:
     def from_plain(cls, raw: dict[str, Any]) -> Self:
         """Create a fingerprint from the dictionaries and lists of ``dataclasses.asdict`` and JSON."""
         publication = raw["publication"]
-        # Fingerprints of older versions have oids in place of ``keys``, which do not show what happened to a key.
-        facts = {name: value for name, value in raw.items() if name not in ("primary_key", "unique_indexes")}
         return cls(
             **{
-                **facts,
+                **raw,
                 "columns": tuple(ColumnMark(**mark) for mark in raw["columns"]),
                 "storage": tuple(StorageMark(**mark) for mark in raw["storage"]),
-                "keys": tuple(KeyMark(**{**mark, "columns": tuple(mark["columns"])}) for mark in raw.get("keys", ())),
+                "keys": tuple(KeyMark(**{**mark, "columns": tuple(mark["columns"])}) for mark in raw["keys"]),
                 "types": tuple(_type(mark) for mark in raw["types"]),
                 "publication": None if publication is None else _publication(publication),
             }
