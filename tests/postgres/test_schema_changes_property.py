@@ -59,6 +59,12 @@ VERBS = {
     "identity": ["alter table t replica identity {identity}"],
     "key": ["alter table t add primary key ({key})"],
     "no key": ["alter table t drop constraint t_pkey"],
+    "key again": [
+        "alter table t drop constraint t_pkey",
+        "insert into t ({key}) select {key} from t where {key}::text like '%{how}'",
+        "delete from t a using t b where a.{key} = b.{key} and a.ctid > b.ctid",
+        "alter table t add constraint t_pkey primary key ({key})",
+    ],
     "truncate": ["truncate t"],
     "label": ["alter type mood add value 'l{how}'"],
     "rename label": ["alter type mood rename value '{label}' to 'm{how}'"],

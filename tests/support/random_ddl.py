@@ -62,6 +62,13 @@ DDL = {
     "identity default": ["alter table {t} replica identity default"],
     "no key": ["alter table {t} replica identity full", "alter table {t} drop constraint {t}_pkey"],
     "key": ["alter table {t} add constraint {t}_pkey primary key ({key})"],
+    "key again": [
+        "alter table {t} replica identity full",
+        "alter table {t} drop constraint {t}_pkey",
+        "insert into {t} ({key}) select {key} from {t} where {key}::text like '%{how}'",
+        "delete from {t} a using {t} b where a.{key} = b.{key} and a.ctid > b.ctid",
+        "alter table {t} add constraint {t}_pkey primary key ({key})",
+    ],
     "other key": [
         "alter table {t} drop constraint {t}_pkey, add constraint {t}_pkey primary key ({key}, {name})",
     ],
@@ -78,6 +85,7 @@ DDL = {
     "comment": ["comment on column {t}.{name} is 'said {how}'"],
 }
 SELDOM = {"recreate", "republish", "truncate", "away and back", "rename label", "full", "add volatile", "other key"}
+SELDOM |= {"key again"}
 ROWS_VERBS = ("insert", "insert", "update", "update", "update all", "delete", "move", "many")
 
 
