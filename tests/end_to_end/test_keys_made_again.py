@@ -188,7 +188,19 @@ def test_a_key_made_again_while_the_run_is_down(pg: Cluster, program: Program, t
 
 def test_a_key_made_again_while_the_run_streams(pg: Cluster, program: Program, tmp_path: Path) -> None:
     """Each statement is in the changelogs before the next, so the run sees tables with and without their key."""
-    with tables(pg, tmp_path) as made, program.started("run", made.file) as running:
+    alike = (
+        "pk_soft",
+        "moved",
+        "ix_name",
+        "ix_to_pk",
+        "ix_expression",
+        "made_deferrable",
+        "root",
+        "rebuilt",
+        "widened",
+    )
+    chosen = tuple(each for each in LOADS if each.name not in alike)
+    with tables(pg, tmp_path, chosen) as made, program.started("run", made.file) as running:
         wait_until(lambda: made.is_confirmed("0/0") and made.different() == {}, 120, "the snapshot")
         for _ in made.load_by_steps():
             end = made.wal_end()
