@@ -13,6 +13,7 @@ from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.reconcile.amounts import ComparedAmounts
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.read_plan import Reading, has_texts
 from cdc_core.reconcile.row_hash import RowHash, parsed
@@ -66,6 +67,7 @@ class SourceSide:
     ) -> None:
         self._reader = reader
         self._typer = typer
+        self._amounts = ComparedAmounts.of(typer)
         self._compared = compared
         self._reading = reading
         self._selects = reading.ranges
@@ -134,9 +136,9 @@ class SourceSide:
 
     def _rows(self, select: str) -> Iterator[pa.Table]:
         table, cutter = self._typer.table.id, LineCutter()
-        for lines in map(cutter.feed, self._reader.copy(select, table=table)):
+        for lines in map(cutter.feed, self._reader.copy(self._amounts.select(select), table=table)):
             if lines:
-                rows = typed(self._typer, lines, *self._at)
+                rows = typed(self._amounts.typer, lines, *self._at)
                 self.cost.rows += rows.num_rows
                 self.cost.octets += len(lines)
                 yield self._compared.conformed(rows)
