@@ -113,6 +113,18 @@ def released17() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
+def released15_4() -> Iterator[Cluster]:
+    """PostgreSQL 15.4, downloaded once: an old minor version."""
+    yield from _served("released15_4")
+
+
+@pytest.fixture(scope="session")
+def released15_12() -> Iterator[Cluster]:
+    """PostgreSQL 15.12, downloaded once: an old minor version."""
+    yield from _served("released15_12")
+
+
+@pytest.fixture(scope="session")
 def pg(request: pytest.FixtureRequest) -> Cluster:
     """Any server will do: Debian's where it is installed, else the embedded one."""
     cluster: Cluster = request.getfixturevalue("debian15" if binaries("debian15") else "embedded18")

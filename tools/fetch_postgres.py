@@ -1,4 +1,4 @@
-"""Downloads the PostgreSQL servers 16 and 17 once, for the tests. Run by setup."""
+"""Downloads the PostgreSQL servers that only tests use, once. Run by setup."""
 
 from tests.support.released import VERSIONS, fetch, is_offered
 

@@ -44,9 +44,9 @@ fi
 if ! "$venv/bin/python" -m tools.fetch_kafka >>"$log" 2>&1; then
   echo "wal2lake setup: Apache Kafka's jars could not be downloaded; tests that need a broker will try again (see $log)"
 fi
-# PostgreSQL 16 and 17, which only tests use.
+# PostgreSQL 16 and 17 and two old minor versions of 15, which only tests use.
 if ! "$venv/bin/python" -m tools.fetch_postgres >>"$log" 2>&1; then
-  echo "wal2lake setup: PostgreSQL 16 and 17 could not be downloaded; tests that need them will try again (see $log)"
+  echo "wal2lake setup: PostgreSQL 15.4, 15.12, 16 and 17 could not all be downloaded; tests that need them will try again (see $log)"
 fi
 # As pip does with what it installs; this checkout is only linked.
 (unset PYTHONDONTWRITEBYTECODE; "$venv/bin/python" -m compileall -q cdc_core pipelines tests/support >>"$log" 2>&1) || true

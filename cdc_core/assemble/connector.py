@@ -29,6 +29,7 @@ from cdc_core.assemble.operations import (
     versions,
 )
 from cdc_core.assemble.operations.maintain import MaintainReport
+from cdc_core.assemble.renewed import with_new_senders
 from cdc_core.assemble.start.handover import Handover
 from cdc_core.assemble.start.offset_source import OffsetPlace
 from cdc_core.assemble.table_snapshots import OnProgress
@@ -193,7 +194,11 @@ class Connector:
         def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:
             if context.has_kafka and not context.has_lake:
                 return kafka.stream_events(context, until, hooks, inbox, on_notification)
-            return stream.stream(context, until, spark, hooks, inbox, on_notification, handover)
+            return with_new_senders(
+                lambda until, hooks: stream.stream(context, until, spark, hooks, inbox, on_notification, handover),
+                until,
+                hooks,
+            )
 
         return at_commit_if_too_large(once, self._context, until, hooks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -25,6 +26,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.stream_log import StreamReader
 from cdc_core.offsets.delivered import Adoption
 from cdc_core.postgres.connect import place
+from cdc_core.postgres.known_faults import OUTDATED_CATALOGUE, ConcernedTable, concerned_tables
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.sessions import SessionFile, Sessions
 from cdc_core.postgres.source import Source
@@ -33,6 +35,9 @@ from cdc_core.selection.columns import lake_key_conflicts, plan_columns
 from cdc_core.snapshot.copy.plan import order_tables
 from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.options import TableOrder
+from cdc_core.snapshot.sender_renewal import SenderRenewal
+
+_log = logging.getLogger(__name__)
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -42,7 +47,7 @@ class RunContext:
     """One connector's configuration and the resources that an operation opens with it. Holds no open resource itself.
 
     ``told`` are the warnings about the source that were logged (``Source``), ``sessions`` the server's sessions that
-    hold its claims, ``recorded`` reads the lake's record of the stream.
+    hold its claims, ``recorded`` reads the lake's record of the stream, ``renewal`` says when it is begun anew.
 
     Methods raise CdcError, with a message and a remedy.
     """
@@ -51,6 +56,7 @@ class RunContext:
     told: set[str] = field(default_factory=set, compare=False, repr=False)
     sessions: Sessions = field(default_factory=Sessions, compare=False, repr=False)
     recorded: StreamReader = field(default_factory=StreamReader, compare=False, repr=False)
+    renewal: SenderRenewal = field(default_factory=SenderRenewal, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -168,6 +174,10 @@ class RunContext:
         include = config.snapshot.snapshot_include_collection_list
         return Source(config.postgres, config.selection, include, self.told, self.sessions)
 
+    def renewal_for(self, source: Source) -> SenderRenewal | None:
+        """When the stream from this server is begun anew; None if it need not be."""
+        return self.renewal if OUTDATED_CATALOGUE.is_in(self.config.postgres, source.server_version) else None
+
     @contextmanager
     def claimed(self, *, writes_lake: bool = True) -> Iterator[Source]:
         """The opened source, with an exclusive claim on the slot and the lake's tables until the end of the context."""
@@ -186,7 +196,7 @@ class RunContext:
             raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.lake.lake_path))
         raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
         tables = self.lake_tables(source)
-        for error in self.misfits(tables) if self.has_lake else ():
+        for error in self.misfits(source, tables) if self.has_lake else ():
             raise error
         say_effects(self.config, source, writes_events=self.has_kafka)
         if not tables:
@@ -196,6 +206,10 @@ class RunContext:
                 "partitioned table is captured under its own name only if the publication sets "
                 "publish_via_partition_root."
             )
+        for one in self.concerned(source, tables):
+            if one.reason not in self.told:
+                self.told.add(one.reason)
+                _log.warning("%s %s.", one.reason, one.action)
         source.check_publication(tables)
         recreate_lost_slot(source, recreates_slot)
         return tables, source.check_slot()
@@ -240,11 +254,11 @@ class RunContext:
         sizes = source.catalog.sizes(tables)
         return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)
 
-    def misfits(self, tables: Iterable[TableSchema]) -> Iterator[TableError]:
+    def misfits(self, source: Source, tables: Iterable[TableSchema]) -> Iterator[TableError]:
         """Yield why tables cannot be written to a lake, one error a table.
 
-        Masking or exclusion removes columns that identify rows, or a table does not meet the requirements of its delete
-        mode.
+        Masking or exclusion removes columns that identify rows, a table does not meet the requirements of its delete
+        mode, or the server does not send such columns exactly.
         """
         for table in tables:
             try:
@@ -258,8 +272,23 @@ class RunContext:
                     )
                 check_delete_mode(self.config.lake.delete_modes, table)
                 self._check_key(table)
+                refused = self.uncarried(source, table)
+                if refused is not None and not self.known_tables([table]):
+                    raise TableError(refused.reason, f"{refused.action}.", str(table.id))
             except TableError as error:
                 yield error
+
+    def concerned(self, source: Source, tables: Iterable[TableSchema]) -> list[ConcernedTable]:
+        """The tables with captured values that this server does not send as they are, once for each fault."""
+
+        def captures(table: TableSchema) -> list[str]:
+            return [plan.name for plan in plan_columns(table, self.config.selection) if plan.included]
+
+        return concerned_tables(self.config.postgres, source.server_version, tables, captures)
+
+    def uncarried(self, source: Source, table: TableSchema) -> ConcernedTable | None:
+        """Why changes of the table would not find their rows in the lake; None if they do."""
+        return next((one for one in self.concerned(source, [table]) if one.identifying), None)
 
     def _check_key(self, table: TableSchema) -> None:
         try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.effects import say_effects
+from cdc_core.assemble.renewed import needing_sender, note_sender, with_new_senders
 from cdc_core.assemble.signals.envelopes import envelope_signals
 from cdc_core.engine.envelopes.acknowledged import OnBatch
 from cdc_core.engine.envelopes.marked_output import MarkedOutput
@@ -15,10 +18,12 @@ from cdc_core.engine.envelopes.output import Output, Position
 from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.envelopes.table_rows import OnProgress, TableRows
-from cdc_core.engine.reports import StreamReport, Until
+from cdc_core.engine.reports import RENEWAL, StreamReport, Until
+from cdc_core.engine.stream.run import Hooks
 from cdc_core.envelope.context import EnvelopeContext
 from cdc_core.errors import OlderTransactionsError, TransientError
 from cdc_core.format.outlet import EventOutlet
+from cdc_core.lsn import Lsn
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableSchema
@@ -27,6 +32,8 @@ from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.signals.channels import Inbox
 
 _log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.5
 
 
 def envelope_context(context: RunContext, outlet: EventOutlet | None) -> EnvelopeContext:
@@ -121,9 +128,36 @@ class Events:
     def stream(self, until: Until, should_stop: Callable[[], bool] | None, inbox: Inbox | None = None) -> StreamReport:
         """Write the stream's records until a bound is reached. ``inbox`` supplies signals of this process."""
         is_new = self._apart and not self._left.lsn
-        goes_on = should_stop or (lambda: False)
+        is_over = should_stop or (lambda: False)
+        resumed = [None if is_new else self._found.confirmed_lsn]
+
+        def once(until: Until, hooks: Hooks) -> StreamReport:
+            report = self._streamed(until, is_over, resumed[-1])
+            resumed.append(self._source.slot().confirmed_lsn)
+            return report
+
         with self._signals(inbox):
-            return self._run.stream(self._tables, until, goes_on, None if is_new else self._found.confirmed_lsn)
+            return with_new_senders(once, until, Hooks())
+
+    def _streamed(self, until: Until, is_over: Callable[[], bool], resumed: Lsn | None) -> StreamReport:
+        """Stream once; the report says RENEWAL if another walsender is needed."""
+        note_sender(self._context, self._source, self._tables, self._reached())
+        needs = needing_sender(self._context, self._source)
+        renews, looked_at = False, float("-inf")
+
+        def ends() -> bool:
+            nonlocal renews, looked_at
+            if time.monotonic() - looked_at >= _LOOK_SECONDS:
+                renews, looked_at = needs(self._reached()), time.monotonic()
+            return renews or is_over()
+
+        is_faulty = self._context.renewal_for(self._source) is not None
+        report = self._run.stream(self._tables, until, ends if is_faulty else is_over, resumed)
+        return replace(report, stopped_by=RENEWAL) if renews and report.stopped_by == "request" else report
+
+    def _reached(self) -> int:
+        """Where a stream would begin now: at what is durable here, and confirmed."""
+        return max(self._marked.position.lsn, self._source.slot().confirmed_lsn or 0)
 
     def follow(self, segments: SharedSegments, should_stop: Callable[[], bool], inbox: Inbox) -> None:
         """Write segments of a run into the lake until it stops; ``inbox`` supplies all signals but the source's."""

@@ -27,6 +27,7 @@ from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.engine.stream.noop import NoopSink
 from cdc_core.engine.stream.run import Sink
 from cdc_core.postgres.source import Source
+from cdc_core.schema.changes import Decision, PauseCause, Verdict
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reread import Rereads
@@ -92,6 +93,18 @@ def open_lake(
     )
 
 
+def _refusing(context: RunContext, source: Source) -> Callable[[TableSchema], Decision | None]:
+    """Return the function that refuses tables whose changes would not find their rows in the lake."""
+
+    def uncarried(table: TableSchema) -> Decision | None:
+        found = context.uncarried(source, table)
+        if found is None:
+            return None
+        return Decision(Verdict.REFUSE, reason=found.reason, cause=PauseCause.NOT_CARRIED, action=found.action)
+
+    return uncarried
+
+
 def _source_watch(context: RunContext, source: Source, catalogue: Catalogue, spark: Callable[[], Any]) -> SourceWatch:
     """What follows when the source's tables themselves change; reads what the lake has recorded of them."""
     from cdc_core.lake.delta.table import DeltaTable
@@ -106,9 +119,9 @@ def _source_watch(context: RunContext, source: Source, catalogue: Catalogue, spa
     steps = SchemaSteps(
         context.plan, lambda table: None if (lake := DeltaTable.open(paths.lake(table))) is None else lake.schema
     )
-    decisions = SchemaDecisions(steps, policy)
+    decisions = SchemaDecisions(steps, policy, _refusing(context, source))
     versions = SchemaVersions(log, tables, pauses, steps, decisions, reads_new_tables=context.lake_mode.first)
-    unsent = UnsentChanges(paths, context.scope)
+    unsent = UnsentChanges(paths, context.scope, context.renewal_for(source))
     rereads = Rereads(lambda numbers, listen: reread(context, numbers, spark, unsent, listen))
     compared = CatalogueWatch(catalogue, tables, pauses, decisions, versions)
     return SourceWatch(tables, pauses, versions, compared, rereads, source.wal_lsn)

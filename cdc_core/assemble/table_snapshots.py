@@ -26,7 +26,7 @@ from cdc_core.snapshot.copy.run import SnapshotRun
 from cdc_core.snapshot.copy.settings import SnapshotSettings
 from cdc_core.snapshot.notifications import notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, still_open
+from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, newly_published, sent_as, still_open
 
 _log = logging.getLogger(__name__)
 
@@ -56,10 +56,13 @@ def take(
     wanted = {table.id for table in tables}
     now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
     tables = context.in_reading_order(source, [now.get(table.id, table) for table in tables])
-    unsent = UnsentChanges(context.paths, context.scope)
+    renewal, has_slot = context.renewal_for(source), source.slot().exists
+    unsent = UnsentChanges(context.paths, context.scope, renewal if later else None)
     # The creation of a slot waits for older transactions itself.
     seconds = _LATER_SECONDS if later else OLDER_SECONDS
-    left = unsent.left(source, tables, seconds) if source.slot().exists else []
+    left = unsent.left(source, tables, seconds) if has_slot else []
+    # What the stream sends of these after it has read them may be wrong until it is begun anew.
+    again = newly_published(context.paths, context.scope, tables, sent_as) if has_slot and renewal and not later else []
     ready = [table for table in tables if table not in left]
     reports: list[SnapshotReport] = []
     refused: Mapping[TableId, CdcError] = {}
@@ -74,7 +77,8 @@ def take(
             raise TableError(one.reason, one.remedy, str(table))
     if left and not later:
         raise still_open(left)
-    _leave_to_stream(context, left)
+    _leave_to_stream(context, left, "is not read yet")
+    _leave_to_stream(context, again, "is read again by the stream")
     return reports
 
 
@@ -89,7 +93,7 @@ def _warn_of_misfits(context: RunContext, tables: Sequence[TableSchema]) -> None
             _log.warning("%s", found)
 
 
-def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema]) -> None:
+def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema], what: str) -> None:
     """Record that the stream is to read tables, which it does once their older transactions have ended."""
     from cdc_core.lake.schema.lake_schema import lake_properties
     from cdc_core.lake.stores.schema_log import SchemaLog
@@ -102,7 +106,22 @@ def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema]) -> None
         known = histories.get(table.id)
         reason = "it was published while older transactions were open, and is read after they have ended"
         log.want_reread(table.id, reason, max(known.versions, default=0) if known is not None else 0, 0)
-        _log.warning("%s is not read yet: %s", table.id, reason)
+        _log.warning("%s %s: %s", table.id, what, reason)
+
+
+def leave_unread_to_stream(context: RunContext, source: Source, tables: Sequence[TableSchema]) -> None:
+    """Record that the stream is to read published tables of which the lake has nothing.
+
+    Elsewhere a new table is read after its first change; its changes so far may be missing in the stream here.
+    """
+    from cdc_core.lake.stores.schema_log import SchemaLog
+
+    published, known = set(source.published()), context.known_tables(tables)
+    histories = SchemaLog(context.paths.schema_versions, {}).read()
+    recorded = {table for table, history in histories.items() if history.reread is not None}
+    unread = [table for table in tables if table.id in published and table.id not in known | recorded]
+    chosen = [table for table in unread if source.selection.includes_in_snapshot(table.id)]
+    _leave_to_stream(context, chosen, "is not read yet")
 
 
 def _taken(
@@ -143,7 +162,8 @@ def reread(
 
     with context.source() as source:
         found = _readable(context, source, numbers, unsent)
-        errors = {**found.failed, **{table.id: still_open([table]) for table in found.waiting}}
+        renews = context.renewal_for(source) is not None
+        errors = {**found.failed, **{table.id: still_open([table], renews=renews) for table in found.waiting}}
         if not found.tables:
             return errors
         with received("re-reading tables"):

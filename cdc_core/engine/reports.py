@@ -120,9 +120,13 @@ class ReplayReport:
     quarantine: QuarantineReport = QuarantineReport()
 
 
+RENEWAL = "renewal"
+"""Why a stream ended that is begun anew (``cdc_core.snapshot.sender_renewal``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """A bounded run of the stream. ``stopped_by`` is lsn, idle, time, rows or request.
+    """A bounded run of the stream. ``stopped_by`` is lsn, idle, time, rows, request or renewal.
 
     ``failed`` maps each table that is not merged at the end, also a paused one without changes, to the reason.
     """

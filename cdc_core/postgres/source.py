@@ -18,6 +18,7 @@ from cdc_core.decode.plugin import Translator
 from cdc_core.decode.plugins import translator
 from cdc_core.errors import InUseError, OtherServerError, SourceError
 from cdc_core.lsn import Lsn
+from cdc_core.postgres.catalog.fingerprints import catalogue_stamp
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection, connect, place
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
@@ -245,6 +246,10 @@ class Source:
             return [table.id for table in self._live(self.tables())]
         found = publication.inspect(self._connection, self.options.publication_name).published
         return sorted((name for name in found if self.selection.includes(name)), key=self.selection.position)
+
+    def catalogue_stamp(self) -> str:
+        """Return a text that is another one once the publication, an enum or a composite type was altered."""
+        return catalogue_stamp(self._connection, self.options.publication_name)
 
     def check_publication(self, tables: list[TableSchema]) -> None:
         """Raise SourceError if a publication is missing that must not be created; changes nothing."""

@@ -114,6 +114,8 @@ class PauseCause(StrEnum):
     REREAD_LIMIT = "too many re-reads"
     CHANGES_REFUSED = "changes refused"
     """Changes that were refused exceed a limit, or do not identify their rows."""
+    NOT_CARRIED = "values not carried"
+    """The server or its output plug-in does not send values exactly by which changes find their rows."""
     FOLDER = "folder unusable"
     """A folder of the table cannot be used, or cannot hold its rows."""
 
@@ -134,6 +136,7 @@ _ENDING_BY_REREAD = frozenset(
         PauseCause.UNLOGGED,
         PauseCause.NAME_CLASH,
         PauseCause.DROPPED,
+        PauseCause.NOT_CARRIED,
     }
 )
 READ_AGAIN_THEN = "it is then re-read."

@@ -8,13 +8,16 @@ A snapshot taken before such a transaction commits does not show its changes eit
 each one after the publication of the table was changed, by whomever, waits until every transaction has ended that was
 open when the publication was seen. The creation of a slot waits in the same way. An attempt that ended during its read
 had waited before it, so the next one waits only if the publication was changed since.
+
+Servers with ``OUTDATED_CATALOGUE`` (``snapshot/sender_renewal``) send the table's later changes wrongly, also after its
+types were altered: there the read waits for a walsender that began behind these transactions.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cdc_core.errors import OlderTransactionsError
@@ -25,10 +28,14 @@ from cdc_core.lake.positions import lake_position, schema_version_app
 from cdc_core.lake.stores.schema_log import History, SchemaLog
 from cdc_core.lake.stores.snapshot_log import read_snapshots
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.sender_renewal import SenderRenewal
 
 OLDER_SECONDS = 90.0
 """How long a read waits for older transactions if nothing else could be done meanwhile."""
 _PAUSE_SECONDS = 0.1
+
+
+Marks = Callable[[TableSchema], object]
 
 
 class Transactions(Protocol):
@@ -44,67 +51,90 @@ class Transactions(Protocol):
 class UnsentChanges:
     """Decides which tables cannot be read yet. Remembers the transactions that it waits for, so that it can be asked
     again; for one thread.
+
+    ``renewal``: the read of a table waits for another walsender (None: it does not).
     """
 
-    def __init__(self, paths: LakePaths, scope: str) -> None:
+    def __init__(self, paths: LakePaths, scope: str, renewal: SenderRenewal | None = None) -> None:
         self._paths = paths
         self._scope = scope
-        self._bounds: dict[TableId, tuple[object, int]] = {}
+        self._renewal = renewal
+        self._marks = published_as if renewal is None else sent_as
+        self._bounds: dict[TableId, tuple[object, int]] = {} if renewal is None else renewal.bounds
 
     def note(self, tables: Iterable[TableSchema], bound: int) -> None:
         """Take tables as published since before ``bound``, an id that no transaction had at that time."""
         for table in tables:
-            self._bounds[table.id] = (published_as(table), bound)
+            self._bounds[table.id] = (self._marks(table), bound)
 
     def left(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> list[TableSchema]:
         """Return the tables with possible unsent changes, after waiting at most ``seconds`` for older transactions.
 
         ``tables`` were described before the call. Raises SourceError or TransientError.
         """
-        waiting = newly_published(self._paths, self._scope, tables)
+        waiting = newly_published(self._paths, self._scope, tables, self._marks)
         for table in waiting:
             before = self._bounds.get(table.id)
-            if before is None or before[0] != published_as(table):
-                self._bounds[table.id] = (published_as(table), server.next_transaction())
+            if before is None or before[0] != self._marks(table):
+                self._bounds[table.id] = (self._marks(table), server.next_transaction())
+        # The stream is begun anew later than any wait of this method may last.
+        early = [] if self._renewal is None else [t for t in waiting if not self._renewal.covers(self._bounds[t.id][1])]
+        waiting = [table for table in waiting if table not in early]
         deadline = time.monotonic() + seconds
         while True:
             oldest = server.oldest_transaction() if waiting else 0
             waiting = [table for table in waiting if self._bounds[table.id][1] > oldest]
             if not waiting or time.monotonic() >= deadline:
-                return waiting
+                return [*early, *waiting]
             time.sleep(_PAUSE_SECONDS)
 
     def require(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> None:
         """Raise OlderTransactionsError if ``left`` returns a table."""
         left = self.left(server, tables, seconds)
         if left:
-            raise still_open(left)
+            raise still_open(left, renews=self._renewal is not None)
 
 
-def still_open(tables: Sequence[TableSchema]) -> OlderTransactionsError:
-    """Return the error for tables that cannot be read yet."""
+def still_open(tables: Sequence[TableSchema], *, renews: bool = False) -> OlderTransactionsError:
+    """Return the error for tables that cannot be read yet; ``renews``: they wait for another walsender, too."""
     names = ", ".join(str(table.id) for table in tables)
+    remedy = "End them (see pg_stat_activity, oldest xact_start first, and pg_prepared_xacts)."
+    if renews:
+        return OlderTransactionsError(
+            f"What the server sends of {names} was changed. This version of PostgreSQL may send it as before the "
+            "change, so the stream is begun anew once the transactions have ended that were open then, and the table "
+            "is read after that.",
+            f"Upgrade the server (wal2lake check says to which version), or wait. {remedy}",
+        )
     return OlderTransactionsError(
         f"Transactions are still open that began before {names} was published as it is now; the stream does not have "
         "their earlier changes, so the table is read after they have ended.",
-        "End them (see pg_stat_activity, oldest xact_start first, and pg_prepared_xacts).",
+        remedy,
     )
 
 
-def newly_published(paths: LakePaths, scope: str, tables: Sequence[TableSchema]) -> list[TableSchema]:
-    """Return the tables that were never read, or are published in another way than when they were read."""
+def newly_published(
+    paths: LakePaths, scope: str, tables: Sequence[TableSchema], marks: Marks | None = None
+) -> list[TableSchema]:
+    """Return the tables that were never read, or are published in another way than when they were read.
+
+    ``marks`` returns what is compared, ``published_as`` by default.
+    """
     histories = SchemaLog(paths.schema_versions, {}).read()
     attempts: dict[TableId, set[int]] = {}
     for (table, _), taken in read_snapshots(paths.snapshots, epoch_of(scope)).items():
         attempts.setdefault(table, set()).add(int(taken.lsn))
-    return [
-        table
-        for table in tables
-        if _is_new(paths, scope, table, histories.get(table.id, History({})), attempts.get(table.id, set()))
-    ]
+
+    def is_new(table: TableSchema) -> bool:
+        history, tried = histories.get(table.id, History({})), attempts.get(table.id, set())
+        return _is_new(paths, scope, table, history, tried, marks or published_as)
+
+    return [table for table in tables if is_new(table)]
 
 
-def _is_new(paths: LakePaths, scope: str, table: TableSchema, history: History, attempts: set[int]) -> bool:
+def _is_new(
+    paths: LakePaths, scope: str, table: TableSchema, history: History, attempts: set[int], marks: Marks
+) -> bool:
     """``attempts`` are the LSNs of the table's snapshots, finished or not."""
     opened = DeltaTable.open(paths.lake(table.id))
     number = None if opened is None else opened.txn(schema_version_app(scope, table.id))
@@ -114,7 +144,7 @@ def _is_new(paths: LakePaths, scope: str, table: TableSchema, history: History, 
         ]
     else:
         before = [schema_version for schema_version in history.versions.values() if schema_version.number == number]
-    return all(published_as(schema_version.table) != published_as(table) for schema_version in before)
+    return all(marks(schema_version.table) != marks(table) for schema_version in before)
 
 
 def published_digest(tables: Iterable[TableSchema]) -> str:
@@ -127,3 +157,9 @@ def published_as(table: TableSchema) -> object:
     """Return what is equal as long as a table's publication was not changed."""
     marks = table.fingerprint
     return None if marks is None else (marks.server, marks.oid, marks.publication)
+
+
+def sent_as(table: TableSchema) -> object:
+    """Return what is equal as long as neither a table's publication nor a type of its columns was changed."""
+    marks = table.fingerprint
+    return None if marks is None else (published_as(table), marks.types)

@@ -72,14 +72,15 @@ FLOORS = {
     "cdc_core.postgres": [
         {"options", "refusal"},
         {"sqlstate"},
-        {"connect"},
+        {"connect", "known_faults"},
         {"server", "sessions", "heartbeat"},
         {"catalog", "rows"},
         {"replication"},
         {"source", "preflight"},
     ],
     "cdc_core.snapshot": [
-        {"options", "reports", "snapshotter", "unsent"},
+        {"options", "reports", "snapshotter", "sender_renewal"},
+        {"unsent"},
         {"modes", "notifications", "reread"},
         {"notification_table"},
         {"incremental"},
@@ -89,7 +90,7 @@ FLOORS = {
     "cdc_core.assemble": [
         {"backlog", "effects", "prerequisites", "session_start"},
         {"context"},
-        {"kafka_state", "metrics", "notifications", "quality"},
+        {"kafka_state", "metrics", "notifications", "quality", "renewed"},
         {"start"},
         {"table_snapshots"},
         {"signals"},

@@ -71,8 +71,8 @@ def _unready(context: RunContext) -> list[Finding]:
 def _misfit_findings(context: RunContext) -> list[Finding]:
     """Return an error for each captured table for which a run would not start."""
     with context.source() as source:
-        tables = context.lake_tables(source)
-    return [bad("lake tables", error.message, error.remedy) for error in context.misfits(tables)]
+        misfits = list(context.misfits(source, context.lake_tables(source)))
+    return [bad("lake tables", error.message, error.remedy) for error in misfits]
 
 
 def _captured(context: RunContext, findings: list[Finding]) -> list[TableSchema]:

@@ -10,11 +10,13 @@ from cdc_core.assemble.beside import EventsBeside, record_topics_of
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
+from cdc_core.assemble.renewed import needing_sender, note_sender
 from cdc_core.assemble.sinks import open_sink
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.handover import Handover
 from cdc_core.assemble.start.held import require_read
 from cdc_core.assemble.start.recorded_stream import RecordedStream
+from cdc_core.assemble.table_snapshots import leave_unread_to_stream
 from cdc_core.engine.reading.batch_builder import BatchBuilder
 from cdc_core.engine.reading.continuity import BrokenStreamError
 from cdc_core.engine.reading.delivered import DeliveredFilter
@@ -22,7 +24,7 @@ from cdc_core.engine.reading.segment_sorter import SegmentSorter
 from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
 from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.reports import StreamReport, Until
+from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.engine.stream.run import Hooks, Sink, StreamRun
 from cdc_core.errors import SourceError, UnreachableError
@@ -80,6 +82,9 @@ def stream(
             require_read(context, recorded.record, proof.held, source, tables)
         # The publication is not changed here: a table added to it would lack earlier changes.
         start = found.confirmed_lsn
+        if context.renewal_for(source) is not None and context.has_lake and context.lake_mode.first:
+            leave_unread_to_stream(context, source, tables)
+        note_sender(context, source, tables, start)
         metered = meter(context)
         with (
             open_notifier(context, metered.notification(on_notification)) as notifier,
@@ -88,7 +93,7 @@ def stream(
             report = _drain(
                 context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox, recorded
             )
-        if report.stopped_by != "time":
+        if report.stopped_by not in ("time", RENEWAL):
             source.drop_on_stop()
         return report
 
@@ -171,6 +176,7 @@ def _run(
         hooks,
         before_durable=_following(recorded),
         heartbeat=HeartbeatAction(context.config.postgres).run_if_due,
+        needs_sender=needing_sender(context, source),
     )
 
 

@@ -70,7 +70,7 @@ def lake_with_signals(
     )
     log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
     state, chunks_unsent = _published(context, source, tables, _stored(log.read(), epoch_of(context.scope)), log)
-    unsent = UnsentChanges(context.paths, context.scope)
+    unsent = UnsentChanges(context.paths, context.scope, context.renewal_for(source))
 
     def can_cut(found: TableSchema, wanted: Collection) -> bool:
         return bool(row_key(found) and cutter.key_of(found, wanted))

@@ -147,6 +147,7 @@ class MergeStates:
         before = self._known.get(table)
         merge_state, in_force = self._read(table, self._complete_events(table))
         merge_state.versions = self._watch.tables.reopen(table, in_force)
+        self._watch.schema_versions.require_carried(table)
         self._take_up(table)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error

@@ -9,6 +9,9 @@ Nothing is changed here: ``versions`` does what follows from a message, ``catalo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.steps import SchemaSteps
 from cdc_core.errors import TableError
@@ -20,13 +23,20 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.selection.columns import EXCLUDED, SKIPPED
 
+Uncarried = Callable[[TableSchema], Decision | None]
+"""Returns REFUSE for a table with columns that identify rows, and that the stream does not carry exactly."""
+
 
 class SchemaDecisions:
-    """The decisions under one ``policy``, about columns as ``steps`` has them in the lake."""
+    """The decisions under one ``policy``, about columns as ``steps`` has them in the lake.
 
-    def __init__(self, steps: SchemaSteps, policy: Policy) -> None:
+    ``uncarried`` refuses a table whose changes would not find their rows, however it came to be as it is.
+    """
+
+    def __init__(self, steps: SchemaSteps, policy: Policy, uncarried: Uncarried = lambda table: None) -> None:
         self._steps = steps
         self._policy = policy
+        self.uncarried = uncarried
 
     def decide(self, state: TableVersions, announced: TableSchema | None, current: TableSchema | None) -> Decision:
         """Decide how the table gets from the version decided last, which it must have, to the next.
@@ -46,6 +56,9 @@ class SchemaDecisions:
             captures=captured.__contains__,
             lake_columns=self._steps.lake_columns(state, base.id),
         )
+        refused = None if current is None else self.uncarried(streamed(current))
+        if refused is not None and decision.verdict is not Verdict.REFUSE:
+            return replace(refused, changes=decision.changes)
         if decision.verdict is Verdict.FOLLOW and decision.table is not None:
             altered = self._steps.treated_otherwise(base, decision.table)
             if altered:

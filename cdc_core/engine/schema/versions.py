@@ -69,7 +69,15 @@ class SchemaVersions:
                 self._pauses.want_reread(table, reason)
             else:
                 self._record_treatments(table, state, state.schema_version)
+            self.require_carried(table)
         return state
+
+    def require_carried(self, table: TableId) -> None:
+        """Pause the table if its changes would not find their rows."""
+        state = self._tables.of(table)
+        refused = None if state.schema_version is None else self._decisions.uncarried(state.schema_version.table)
+        if refused is not None:
+            self._pauses.hold_back(table, refused, 0)
 
     def take_up(self, table: TableId, last: Callable[[], int]) -> None:
         """Go on at the version of the last change in the table's changelog, if its steps lead there from the lake's.

@@ -49,7 +49,7 @@ from cdc_core.clock import now_us
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.slot_reader import SlotReader
-from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
+from cdc_core.engine.reports import RENEWAL, BatchReport, RoundReport, StreamReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.lake.stores.stream_log import LastCommit
 from cdc_core.lsn import Lsn
@@ -148,7 +148,8 @@ class StreamRun:
     """Streams batches from a SlotReader to a Sink until a limit is reached or it is stopped.
 
     ``before_durable`` is called after something was received, before any of it is durable or confirmed; ``heartbeat``
-    between rounds, often: it runs heartbeat.action.query when this is due.
+    between rounds, often: it runs heartbeat.action.query when this is due. ``needs_sender``: whether the run is to end
+    at this confirmed LSN, so that the stream is begun anew (``RENEWAL``).
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class StreamRun:
         *,
         before_durable: Callable[[], None] = lambda: None,
         heartbeat: Callable[[], None] = lambda: None,
+        needs_sender: Callable[[int], bool] = lambda confirmed: False,
     ) -> None:
         self._reader = reader
         self._idle = IdleEnd(wal_end)
@@ -172,6 +174,7 @@ class StreamRun:
         self._hooks = hooks or Hooks()
         self._before_durable = before_durable
         self._heartbeat = heartbeat
+        self._needs_sender = needs_sender
         self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
         self._started = time.monotonic()
         self._last_round = float("-inf")
@@ -291,6 +294,7 @@ class StreamRun:
             ("lsn", until.lsn is not None and self._tally.confirmed >= until.lsn),
             ("rows", until.max_rows is not None and self._tally.events >= until.max_rows),
             ("time", until.max_seconds is not None and elapsed >= until.max_seconds),
+            (RENEWAL, self._needs_sender(self._tally.confirmed)),
             (
                 "idle",
                 self._idle.is_reached(until.idle_seconds, silent, passed)

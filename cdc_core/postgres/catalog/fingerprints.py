@@ -135,6 +135,17 @@ JOIN LATERAL (
 ORDER BY u.relation, t.oid
 """
 
+_STAMP = """
+WITH p AS (SELECT oid, xmin FROM pg_publication WHERE pubname = %(publication)s)
+SELECT md5(string_agg(concat_ws(' ', kind, oid, xid), ',' ORDER BY kind, oid, xid::text)) FROM (
+    SELECT 'p' AS kind, oid, xmin AS xid FROM p
+    UNION ALL SELECT 't', r.oid, r.xmin FROM pg_publication_rel r JOIN p ON r.prpubid = p.oid {schemas}
+    UNION ALL SELECT 'e', oid, xmin FROM pg_enum
+    UNION ALL SELECT 'c', a.attrelid, a.xmin FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+              WHERE c.relkind = 'c' AND c.oid >= 16384
+) AS parts
+"""
+
 
 def fingerprints(
     connection: Connection,
@@ -169,6 +180,19 @@ def fingerprints(
         oid: dataclasses.replace(marks, publication=dataclasses.replace(sent, is_own=not marks.is_partitioned))
         for oid, marks in found.items()
     }
+
+
+def catalogue_stamp(connection: Connection, publication: str) -> str:
+    """Return a text that is another one once the publication, what it contains, or an enum or a composite was altered.
+
+    Raises SourceError or TransientError.
+    """
+    schemas = "UNION ALL SELECT 's', n.oid, n.xmin FROM pg_publication_namespace n JOIN p ON n.pnpubid = p.oid"
+    has_schemas = connection.info.server_version >= 150000
+    query = _STAMP.format(schemas=schemas if has_schemas else "")
+    with translated("reading the publication and types"):
+        row = connection.execute(query.encode(), {"publication": publication}).fetchone()
+    return str(row[0]) if row else ""
 
 
 def _marks_query(version: int) -> str:

@@ -14,6 +14,7 @@ from cdc_core.postgres.preflight.script import CONNECTION, REPLICATION
 from cdc_core.postgres.preflight.server import (
     encoding,
     heartbeat_query,
+    known_faults,
     output_plugin,
     replication_slots,
     sender_timeout,
@@ -45,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     replication_slots.check,
     sender_timeout.check,
     output_plugin.check,
+    known_faults.check,
     include_list.check,
     privileges.check,
     identities.check,

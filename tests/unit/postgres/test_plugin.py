@@ -96,8 +96,6 @@ def test_what_a_plug_in_does_not_send_is_said() -> None:
     assert "TRUNCATE" not in said(OutputPlugin.WAL2JSON)
     assert "TRUNCATE" in said(OutputPlugin.WAL2JSON, ("format-version", "1"))
     assert "TRUNCATE" in said(OutputPlugin.WAL2JSON, ("actions", "insert,update"))
-    assert "public.t.f" in said(OutputPlugin.WAL2JSON)
-    assert "public.t.f" not in said(OutputPlugin.WAL2JSON, ("numeric-data-types-as-string", "1"))
 
 
 def test_parameters_that_leave_changes_out_are_found() -> None:

@@ -18,8 +18,6 @@ NAME = "output plug-in"
 
 # The plug-in is loaded before the server waits for open transactions, so that the time decides nothing.
 _SECONDS = 2.0
-# float4, float8, numeric.
-_SPECIAL = (700, 701, 1700)
 
 
 def check(context: Context) -> list[Finding]:
@@ -98,23 +96,6 @@ def limits(options: PostgresOptions, tables: Sequence[TableSchema]) -> list[Find
     if name == OutputPlugin.DECODERBUFS:
         found.append(
             doubtful(NAME, "decoderbufs does not send logical messages.", "Use pgoutput if they are captured.")
-        )
-    special = [
-        f"{table.id}.{column.name}" for table in tables for column in table.columns if column.type.oid in _SPECIAL
-    ]
-    if (
-        name == OutputPlugin.WAL2JSON
-        and special
-        and "numeric-data-types-as-string" not in dict(options.slot_stream_params)
-    ):
-        found.append(
-            doubtful(
-                NAME,
-                f"wal2json sends NaN and infinity as null in columns of type real, double precision and numeric: "
-                f"{listed(special)}.",
-                "Use pgoutput or decoderbufs if such values occur, or set "
-                "slot.stream.params=numeric-data-types-as-string=1 (wal2json 2.6).",
-            )
         )
     return [each for each in found if each is not None]
 
