@@ -32,6 +32,7 @@ _TEST_BY_TEST = (
     "tests/pipelines/test_live_runs.py",
     "tests/faults/test_large_slices.py",
     "tests/end_to_end/test_schema_changes.py",
+    "tests/end_to_end/test_keys_made_again.py",
     "tests/end_to_end/test_lake_features.py",
     "tests/end_to_end/test_runs_apart.py",
     "tests/end_to_end/test_broken_folders.py",
