@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_core.assemble.effects import say_effects
-from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, raise_bad
+from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, lake_finding, raise_bad
 from cdc_core.assemble.session_start import SessionStart
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
@@ -193,7 +193,7 @@ class RunContext:
     def checked(self, source: Source, *, recreates_slot: bool = False) -> tuple[list[TableSchema], SlotInfo]:
         """The captured tables and the slot, after all checks that can be made before anything is created."""
         if self.has_lake:
-            raise_bad(folder_finding("lake", "wal2lake.lake.path", self.config.lake.lake_path))
+            raise_bad(lake_finding(self.config))
         raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
         tables = self.lake_tables(source)
         for error in self.misfits(source, tables) if self.has_lake else ():

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.errors import LakeError, TableError
+from cdc_core.errors import ConfigError, LakeError, TableError
 from cdc_core.lake.delete_modes import DeleteModes
+from cdc_core.lake.delta.folder import Folder
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.spark.environment import check_programs, java_program
+
+# delta-rs makes a URL of a path: it decodes the first, replaces or drops the second and the last, and fails at others.
+_NOT_IN_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]|^\x00-\x1f\x7f]")
 
 
 def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:
@@ -42,27 +49,53 @@ def raise_bad(finding: Finding) -> None:
 
 
 def lake_finding(config: ConnectorConfig) -> Finding:
-    """Whether the lake has a path, and its folder can be written."""
-    if not config.lake.lake_path:
+    """Whether the lake has a path, Delta tables can be at it, and a commit can be made in its folder."""
+    path = config.lake.lake_path
+    if not path:
         return bad("lake", "wal2lake.lake.path is missing.", "Set it to a folder or URI, or set wal2lake.sinks.")
-    return folder_finding("lake", "wal2lake.lake.path", config.lake.lake_path)
+    unusable = None if _is_remote(path) else _NOT_IN_A_URL.search(os.path.abspath(path.removeprefix("file://")))
+    if unusable is not None:
+        found = f"wal2lake.lake.path is {path!r}, and Delta's libraries read {unusable[0]!r} in a path as another name."
+        return bad("lake", found, "Choose a path without %, \\, [, ], |, ^ and control characters.")
+    return folder_finding("lake", "wal2lake.lake.path", path, commits=True)
 
 
-def folder_finding(check: str, name: str, path: str) -> Finding:
+def java_finding(config: ConnectorConfig) -> Finding:
+    """Whether the Java, the Spark and the Python can be started that the environment names."""
+    java = java_program()
+    if java.problem:
+        return bad("java", java.problem, java.remedy)
+    try:
+        check_programs(dict(config.engine.spark).get("spark.master", "local").startswith("local"))
+    except ConfigError as error:
+        return bad("java", error.message, error.remedy)
+    return good("java", f"Java {java.version}: {java.path}.")
+
+
+def folder_finding(check: str, name: str, path: str, *, commits: bool = False) -> Finding:
     """Whether a local folder can be written or created, by trying; other file systems are not checked.
+
+    ``commits``: whether a commit can be made in it, too, as a run makes it.
 
     Nothing is left of the trial. Permissions alone do not tell: /proc, for one, has them and refuses.
     """
-    if "://" in path and not path.startswith("file://"):
+    if _is_remote(path):
         return good(check, f"{name} is {path}; write access is checked by its file system at the first write.")
     folder = Path(path.removeprefix("file://")).absolute()
     nearest = next((p for p in (folder, *folder.parents) if p.exists()), Path("/"))
     if not nearest.is_dir():
         return bad(check, f"{name} is {path}, and {nearest} is not a folder.", "Correct the path.")
     try:
-        with tempfile.TemporaryDirectory(prefix=".wal2lake-", dir=nearest):
-            pass
+        with tempfile.TemporaryDirectory(prefix=".wal2lake-", dir=nearest) as trial:
+            if commits:
+                Folder(trial).create("0.json", b"")
+    except LakeError as error:
+        return bad(check, error.message.replace(trial, str(path)), error.remedy)
     except OSError as error:
         found = f"{name} is {path}, and {nearest} cannot be written: {error.strerror}."
         return bad(check, found, "Correct its permissions or the path.")
     return good(check, f"The folder {path} of {name} is writable.")
+
+
+def _is_remote(path: str) -> bool:
+    return "://" in path and not path.startswith("file://")

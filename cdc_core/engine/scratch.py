@@ -25,6 +25,7 @@ from pathlib import Path
 
 from cdc_core.engine.run_state import process_start
 from cdc_core.private_files import private_folder
+from cdc_core.spark.java_process import java_option
 
 _FOLDER = "tmp"
 _LONGEST = 60  # of a folder with sockets
@@ -85,7 +86,7 @@ def spark_scratch(state: Path) -> dict[str, str]:
     return {
         "spark.local.dir": str(own),
         "spark.sql.warehouse.dir": str(own / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={java}",
+        "spark.driver.extraJavaOptions": java_option(f"-Djava.io.tmpdir={java}"),
     }
 
 

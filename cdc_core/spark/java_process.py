@@ -7,6 +7,7 @@ know the process from its first moment, and end it themselves.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
+
+from cdc_core.spark.environment import java_environment
 
 # What Java needs to remove its own files.
 _SECONDS = 10.0
@@ -42,9 +45,16 @@ class JavaProcess(subprocess.Popen[bytes]):
         with _java.lock:
             if threading.current_thread() in _java.late:
                 raise RuntimeError("The command has ended.")
+            if "env" in options:
+                options["env"] = java_environment(options["env"], arguments[0])
             super().__init__(*arguments, **options)
             if _java.is_on:
                 _java.started.append(self)
+
+
+def java_option(text: str) -> str:
+    """Return one option of Java as a part of ``spark.driver.extraJavaOptions``, which Spark divides as a shell does."""
+    return re.sub(r"([\s\"'\\])", r"\\\1", text)
 
 
 def was_killed() -> bool:

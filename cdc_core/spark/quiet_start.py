@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,6 +51,7 @@ def quiet_start() -> Iterator[int]:
     interrupt = signal.getsignal(signal.SIGINT)
     reading, writing = os.pipe()
     passing = threading.Thread(target=pass_on, args=(reading, os.dup(_STDERR)), name="spark-stderr", daemon=True)
+    _last_lines.clear()
     passing.start()
     try:
         yield writing
@@ -68,6 +70,7 @@ def pass_on(reading: int, target: int) -> None:
     try:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
+                _last_lines.append(line)
                 if not lines_of.passes(line):
                     continue
                 if RELAYED.is_set():
@@ -79,6 +82,13 @@ def pass_on(reading: int, target: int) -> None:
     finally:
         os.close(target)
 
+
+def last_lines() -> str:
+    """Return what the Java process that was started last has printed before it ended."""
+    return b"".join(_last_lines).decode(errors="replace")
+
+
+_last_lines: deque[bytes] = deque(maxlen=200)
 
 RELAYED = threading.Event()
 """Set by a command whose lines are JSON objects."""

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext, accumulators, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
@@ -29,13 +29,16 @@ from pyspark.sql import SparkSession
 
 from cdc_core.errors import ConfigError, SparkLostError
 from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
+from cdc_core.spark.environment import INSTALL, cause_in, check_programs, java_program, not_started
 from cdc_core.spark.java_process import JavaProcess, was_killed
-from cdc_core.spark.quiet_start import VERBOSE_VARIABLE, quiet_start
+from cdc_core.spark.quiet_start import VERBOSE_VARIABLE, last_lines, quiet_start
 
 JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
 _SCALA = "2.13"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# What each command sets.
+_OWN = ("spark.local.dir", "spark.sql.warehouse.dir")
 # Whether Java has started in this process: then it is installed, and one that does not start was ended by something.
 _started: list[bool] = []
 
@@ -86,6 +89,8 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     }
     if master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # A path without a scheme is on this machine, as for delta-rs, whatever HADOOP_CONF_DIR says.
+        conf |= {"spark.hadoop.fs.defaultFS": "file:///"}
     conf |= {key: value for key, value in given.items() if key not in ("spark.jars", "spark.jars.packages")}
     return conf | _jars(given, conf, one_process=re.match(r"local(\[|$)", master) is not None)
 
@@ -100,8 +105,10 @@ def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
 
 def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     """As ``get_session``, but starts only the context: a session takes two more seconds, and tasks do not need one."""
+    settings = spark_conf(extra)
+    check_programs(settings["spark.master"].startswith("local"))
     conf = SparkConf()
-    for key, value in spark_conf(extra).items():
+    for key, value in settings.items():
         conf.set(key, value)
     try:
         if not os.environ.get(VERBOSE_VARIABLE):
@@ -120,14 +127,19 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
             raise SparkLostError(
                 "Spark's Java process ended while it started.", "Check the memory of this machine."
             ) from None
-        raise _not_started() from None
+        raise _not_started(extra or {}) from None
+    except Py4JJavaError as error:
+        raise not_started(str(error), _of_the_user(extra or {})) from None
     remember_jars(context)
     _started.append(True)
     return LazySession(context)
 
 
-def _not_started() -> ConfigError:
-    """Java is missing, or runs as a user without a name: then it has no home directory, and Hadoop has no login."""
+def _not_started(given: Mapping[str, str] | None = None) -> ConfigError:
+    """Java is missing, does not start with the settings ``given``, or runs as a user without a name.
+
+    Such a user has no home directory, and Hadoop no login.
+    """
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -135,7 +147,16 @@ def _not_started() -> ConfigError:
             f"Spark's Java process did not start: user {os.getuid()} has no entry in /etc/passwd.",
             "Run as a user that has one; in the image this is 10001.",
         )
-    return ConfigError("Spark's Java process did not start.", "Install Java 17 or 21, or set JAVA_HOME to its folder.")
+    java, said = java_program(), last_lines()
+    if cause_in(said) and not java.problem:
+        return not_started(said, _of_the_user(given or {}))
+    remedy = f"{java.remedy.rstrip('.')}: {java.problem}" if java.problem else INSTALL
+    return ConfigError("Spark's Java process did not start.", remedy)
+
+
+def _of_the_user(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings that are not wal2lake's own (``engine/scratch``)."""
+    return {key: value for key, value in given.items() if key not in _OWN}
 
 
 def is_lost() -> bool:

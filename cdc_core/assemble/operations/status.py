@@ -9,7 +9,7 @@ from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.effects import effects_check
 from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
-from cdc_core.assemble.prerequisites import folder_finding, lake_finding
+from cdc_core.assemble.prerequisites import folder_finding, java_finding, lake_finding
 from cdc_core.assemble.quality import rules_findings
 from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.start.clashes import clash_findings
@@ -38,7 +38,7 @@ def check(context: RunContext) -> list[Finding]:
     findings = run_checks(config.postgres, TableSelection(selection).includes, selection, [effects_check(config)])
     findings += _unready(context)
     if context.has_lake:
-        findings.append(lake_finding(config))
+        findings += [lake_finding(config), java_finding(config)]
     findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))
     if context.has_lake and not any(finding.is_error and not finding.ok for finding in findings):
         findings += rules_findings(context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Mapping
@@ -11,11 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.errors import UnreadableError
+from cdc_core.errors import LakeError, UnreadableError
 from cdc_core.lake.delta.storage import options_for
 
 # Errors of one file or folder; others (network, full disk) concern more than one table.
 NO_ACCESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+# Of a link: vfat, exFAT and FUSE; SMB and Azure Files.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def delta_uri(path: str) -> str:
@@ -76,7 +79,10 @@ class Folder:
             target.write(content)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file if there is none of this name; returns whether there was none. It is complete or not there."""
+        """Write a file if there is none of this name; returns whether there was none. It is complete or not there.
+
+        Raises LakeError on storage without hard links: to rename would replace what another writer has created.
+        """
         if not self.is_local:
             return self._put(name, content, "create")
         target = Path(self.uri) / name
@@ -88,6 +94,15 @@ class Folder:
             os.link(made, target)
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno in _NO_LINKS and made.exists():
+                raise LakeError(
+                    f"The storage of {self.path} has no hard links, by which a commit is made without replacing that "
+                    "of another writer.",
+                    "Keep the lake on a local disk, on NFS, or in an object store; SMB, Azure Files, FAT and exFAT "
+                    "have none.",
+                ) from None
+            raise
         finally:
             made.unlink(missing_ok=True)
         return True

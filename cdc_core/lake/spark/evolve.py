@@ -20,7 +20,7 @@ from cdc_core.lake.names import RESCUED, helper
 from cdc_core.lake.schema.features import Evolution, EvolutionMethod, features_on, lacking_for_names, moved_names
 from cdc_core.lake.schema.project import Step, evolve, own_columns, project_schema, traced
 from cdc_core.lake.spark.commit import Fields, enable, forget_lost, transaction
-from cdc_core.lake.spark.expressions import quoted
+from cdc_core.lake.spark.expressions import parquet_files, quoted
 from cdc_core.schema.changes import DeltaFeature
 
 TEXTS = T.MapType(T.StringType(), T.StringType())
@@ -100,7 +100,7 @@ def replace_by_spark(
     if DeltaFeature.CLUSTERING in features_on(lake):
         forget_lost(spark, lake.path, schema.names)
     with transaction(spark, lake.path) as begun:
-        rows = begun.session.read.parquet(*files) if files else None
+        rows = parquet_files(begun.session, *files) if files else None
         begun.replace(None if rows is None else as_declared(rows, schema), fields_of(schema))
         return begun.commit(txns, metadata)
 
@@ -147,7 +147,7 @@ def _projected(session: SparkSession, rows: DataFrame, step: Step, path: str) ->
     }
     if constants:
         pq.write_table(pa.table({name: pa.array([v.as_py()], v.type) for name, v in constants.items()}), path)
-        rows = rows.crossJoin(F.broadcast(session.read.parquet(path)))
+        rows = rows.crossJoin(F.broadcast(parquet_files(session, path)))
     out = []
     for number, each in enumerate(step.columns):
         if each.source is not None and each.source in present:

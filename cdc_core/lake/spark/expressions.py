@@ -113,3 +113,8 @@ def comparable(value: Column, kind: T.DataType) -> Column:
     if "map<" in kind.simpleString():
         return F.to_json(value)  # a nested map
     return value
+
+
+def parquet_files(session: SparkSession, *paths: str) -> DataFrame:
+    """Return the rows of Parquet files; characters of patterns, such as ``*`` and ``[``, are those of the path."""
+    return session.read.option("__globPaths__", "false").parquet(*paths)

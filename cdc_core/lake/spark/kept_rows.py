@@ -30,7 +30,7 @@ from cdc_core.lake.schema.features import lacking_for_names
 from cdc_core.lake.schema.lake_schema import holds
 from cdc_core.lake.spark.commit import enable, transaction
 from cdc_core.lake.spark.evolve import TEXTS, as_declared, fields_of, spark_type
-from cdc_core.lake.spark.expressions import comparable, field_of, quoted, same_key
+from cdc_core.lake.spark.expressions import comparable, field_of, parquet_files, quoted, same_key
 
 _SHOWN, _ROW = helper("__shown"), helper("__row")
 
@@ -49,7 +49,7 @@ def keep_by_spark(
     enable(spark, lake.path, lacking_for_names(lake, schema))
     with transaction(spark, lake.path) as begun:
         held = _earlier(_adapted(begun.content, lake.schema, schema), kept)
-        shown = begun.session.read.parquet(*files) if files else held.limit(0)
+        shown = parquet_files(begun.session, *files) if files else held.limit(0)
         shown = as_declared(shown, schema)
         after = _soft if mode_of(schema.names) is DeleteMode.SOFT else _history
         begun.replace(as_declared(after(held, shown, snapshot, kept), schema), fields_of(schema))

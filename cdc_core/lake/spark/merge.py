@@ -22,6 +22,7 @@ from cdc_core.lake.spark.expressions import (
     comparable,
     field_of,
     merge_into,
+    parquet_files,
     quoted,
     same_key,
     truncation_position,
@@ -51,7 +52,7 @@ def apply_staged(
         session.sql(f"ALTER TABLE delta.{quoted(commit.lake)} SET TBLPROPERTIES ('{_DELETION_VECTORS}' = 'true')")
     if facts.large:
         _divide(session, facts.large)
-    rows = session.read.parquet(staged)
+    rows = parquet_files(session, staged)
     lake = session.read.format("delta").load(commit.lake)
     if facts.strategy is MergeStrategy.MERGE:
         return _merge(session, rows, lake, facts, commit)

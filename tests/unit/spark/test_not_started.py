@@ -39,3 +39,17 @@ def test_java_that_was_ended_is_not_java_that_is_missing(
     monkeypatch.setattr(session, "was_killed", lambda: bool(killed))
     with pytest.raises(kind):
         session.get_context()
+
+
+def test_java_that_starts_but_spark_does_not_is_told_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        "Error: Could not find or load main class Projects.tmp\nCaused by: java.lang.ClassNotFoundException: Projects"
+    )
+    monkeypatch.setattr(session, "last_lines", lambda: said)
+    found = _not_started({"spark.driver.memory": "1g", "spark.local.dir": "/x"})
+    assert found.message == "Spark does not start: ClassNotFoundException: Projects."
+    assert "wal2lake.spark.spark.driver.memory" in found.remedy and "spark.local.dir" not in found.remedy
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    found = _not_started()
+    assert found.message == "Spark's Java process did not start."
+    assert "Install Java" in found.remedy and "/nonexistent/bin/java, as JAVA_HOME says" in found.remedy
