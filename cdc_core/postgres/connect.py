@@ -1,7 +1,7 @@
 """Connections: their parameters, session settings and errors, in one module.
 
-Values are received as text, in snapshots and in the stream, and that text depends on session settings. They are
-therefore set at connection start, which the walsender supports too, and are equal for all connections.
+A connection goes where the connector file says: libpq's environment variables that would lead elsewhere, or change
+what is received, have no effect. ``settings`` has what each session is then set to, and how it is proven.
 """
 
 from __future__ import annotations
@@ -10,33 +10,31 @@ import re
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import PGconn, Ping
 
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.refusal import refusal
-from cdc_core.postgres.sqlstate import connection_error, server_error
+from cdc_core.postgres.settings import settle, settle_again
+from cdc_core.postgres.sqlstate import connection_error, translated
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION = "wal2lake"
 
-# Settings that determine the text of values. A query from which row-level security would hide rows fails: a table read
-# without them would look complete.
-_TEXTS = {
-    "DateStyle": "ISO,MDY",
-    "IntervalStyle": "postgres",
-    "TimeZone": "UTC",
-    "extra_float_digits": "3",
-    "bytea_output": "hex",
-    "quote_all_identifiers": "off",
-    "row_security": "off",
+# What libpq would otherwise take from the environment: where a connection goes, and by which files it is verified.
+# Other variables only make it refuse servers; the error of a refused connection names them.
+_NOT_FROM_ENVIRONMENT = {
+    "hostaddr": "",
+    "options": "",
+    "target_session_attrs": "any",
+    "load_balance_hosts": "disable",
+    "sslcert": "",
+    "sslkey": "",
+    "sslrootcert": "",
+    "sslcertmode": "allow",
+    "sslnegotiation": "postgres",
 }
-# Time-outs that must not end a connection that waits intentionally, and the version from which servers have them.
-_TIMEOUTS = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
-# Set once a session exists and not by its startup packet, after which the session would no longer show the database's.
-_AFTERWARDS = {"lc_monetary": "C"}
-_SESSION = {**_TEXTS, "idle_in_transaction_session_timeout": "0"}
 _DEAD_LINE_MS = 60_000
 # Both sides ask: the server has to end the session of a machine that is gone, for it may hold a claim. On a server
 # tcp_user_timeout would end a stream that is read slowly on purpose, too.
@@ -49,11 +47,12 @@ _ADDRESS = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[]*|[^:\[]*:[^:\[]*:[^\[]*)(?::(
 class ConnectionString:
     """libpq's connection string with its password, for a process without the options. Picklable, never printed."""
 
-    __slots__ = ("_text", "statements")
+    __slots__ = ("_text", "has_keepalives", "statements")
 
-    def __init__(self, text: str, statements: tuple[str, ...] = ()) -> None:
+    def __init__(self, text: str, statements: tuple[str, ...] = (), has_keepalives: bool = True) -> None:
         self._text = text
         self.statements = statements
+        self.has_keepalives = has_keepalives
 
     def reveal(self) -> str:
         """Return the string in clear text."""
@@ -63,7 +62,7 @@ class ConnectionString:
         return "ConnectionString(***)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._text, self.statements)
+        return type(self), (self._text, self.statements, self.has_keepalives)
 
 
 def connect(
@@ -80,7 +79,7 @@ def connect(
     """
     if statement_timeout_ms is None:
         statement_timeout_ms = 0 if replication else options.database_query_timeout_ms
-    parameters = _parameters(options, application_name, statement_timeout_ms)
+    parameters = _parameters(options, application_name)
     if replication:
         parameters["replication"] = "database"
     try:
@@ -88,19 +87,21 @@ def connect(
     except psycopg.Error as error:
         refused = refusal(error, parameters)
         raise connection_error(error, place(options), options.database_user, options.database_dbname, refused) from None
-    _prepare(connection, () if replication else options.database_initial_statements)
+    others = _settings(options.database_tcp_keep_alive, statement_timeout_ms)
+    _prepare(connection, place(options), others, () if replication else options.database_initial_statements)
     return connection
 
 
 def answers(options: PostgresOptions) -> bool:
     """Whether the server accepts connections now; waits two seconds for its answer. Sends no password."""
-    return PGconn.ping(make_conninfo(**_address(options), connect_timeout=2).encode()) == Ping.OK
+    text = make_conninfo(**{**_NOT_FROM_ENVIRONMENT, **_address(options)}, connect_timeout=2)
+    return PGconn.ping(text.encode()) == Ping.OK
 
 
 def connection_string(options: PostgresOptions, *, application_name: str = APPLICATION) -> ConnectionString:
     """Return the string for a Spark worker: no statement time-out, secrets resolved in this process."""
-    parameters = _parameters(options, application_name, 0)
-    return ConnectionString(make_conninfo(**parameters), options.database_initial_statements)
+    text = make_conninfo(**_parameters(options, application_name))
+    return ConnectionString(text, options.database_initial_statements, options.database_tcp_keep_alive)
 
 
 def connect_with(target: ConnectionString) -> Connection:
@@ -112,7 +113,8 @@ def connect_with(target: ConnectionString) -> Connection:
         where = _place(str(known.get("host", "")), str(known.get("port", "")))
         role, database = str(known.get("user", "")), str(known.get("dbname", ""))
         raise connection_error(error, where, role, database, refusal(error, known)) from None
-    _prepare(connection, target.statements)
+    where = _place(connection.info.host, str(connection.info.port))
+    _prepare(connection, where, _settings(target.has_keepalives, 0), target.statements)
     return connection
 
 
@@ -127,7 +129,9 @@ def servers_own(connection: Connection, name: str) -> str | None:
     A walsender that has no database shows it.
     """
     known = connection.info
-    dsn = make_conninfo(known.dsn, password=known.password or None, replication="true", options="")
+    # What is libpq's default is not in the text, and would come from the environment.
+    given = {"sslmode": "prefer", **_NOT_FROM_ENVIRONMENT, **conninfo_to_dict(known.dsn)}
+    dsn = make_conninfo(**{**given, "password": known.password or None, "replication": "true", "options": ""})
     try:
         with psycopg.connect(dsn, autocommit=True) as walsender:
             row = walsender.execute(f"SHOW {name}".encode()).fetchone()
@@ -164,11 +168,13 @@ def _host_and_port(text: str, port: int) -> tuple[str, int]:
     return found["host"].strip("[]"), int(found["port"] or port)
 
 
-def _parameters(options: PostgresOptions, application_name: str, statement_timeout_ms: int) -> dict[str, Any]:
-    session = {**_SESSION, "statement_timeout": str(statement_timeout_ms)}
-    if options.database_tcp_keep_alive:
-        session |= _SERVERS_PROBES
+def _settings(has_keepalives: bool, statement_timeout_ms: int) -> dict[str, str]:
+    return {"statement_timeout": str(statement_timeout_ms), **(_SERVERS_PROBES if has_keepalives else {})}
+
+
+def _parameters(options: PostgresOptions, application_name: str) -> dict[str, Any]:
     parameters: dict[str, Any] = {
+        **_NOT_FROM_ENVIRONMENT,
         **_address(options),
         "user": options.database_user,
         "password": options.database_password.reveal() or None,
@@ -177,12 +183,11 @@ def _parameters(options: PostgresOptions, application_name: str, statement_timeo
         "client_encoding": "UTF8",
         # libpq uses two seconds for any smaller value.
         "connect_timeout": max(2, options.connection_validation_timeout_ms // 1000),
-        "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
         "sslmode": str(options.database_sslmode.value),
-        "sslcert": options.database_sslcert or None,
-        "sslkey": options.database_sslkey or None,
+        "sslcert": options.database_sslcert,
+        "sslkey": options.database_sslkey,
         "sslpassword": options.database_sslpassword.reveal() or None,
-        "sslrootcert": options.database_sslrootcert or None,
+        "sslrootcert": options.database_sslrootcert,
         "keepalives": int(options.database_tcp_keep_alive),
     }
     if options.database_tcp_keep_alive:
@@ -190,18 +195,15 @@ def _parameters(options: PostgresOptions, application_name: str, statement_timeo
     return {name: value for name, value in parameters.items() if value is not None}
 
 
-def _prepare(connection: Connection, statements: tuple[str, ...]) -> None:
+def _prepare(connection: Connection, where: str, others: dict[str, str], statements: tuple[str, ...]) -> None:
     try:
-        timeouts = {name: "0" for name, since in _TIMEOUTS.items() if connection.info.server_version >= since}
-        settings = {**_AFTERWARDS, **timeouts}
-        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()).encode())
+        settle(connection, where, others, with_path=not statements)
         for statement in statements:
             # bytes: psycopg would interpret a % in a str as a placeholder only if there are parameters; there are none.
-            connection.execute(statement.encode())
+            with translated("running database.initial.statements"):
+                connection.execute(statement.encode())
         if statements:
-            # They may have set these: the stream, which does not run them, would have other texts than snapshots.
-            kept = {**_TEXTS, **_AFTERWARDS, "client_encoding": "UTF8", "standard_conforming_strings": "on"}
-            connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in kept.items()).encode())
-    except psycopg.Error as error:
+            settle_again(connection)
+    except BaseException:
         connection.close()
-        raise server_error(error, "running database.initial.statements") from None
+        raise

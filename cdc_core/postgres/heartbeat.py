@@ -13,6 +13,7 @@ import psycopg
 
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres.settings import use_roles_settings
 from cdc_core.postgres.sqlstate import server_error
 
 _log = logging.getLogger(__name__)
@@ -37,8 +38,7 @@ class HeartbeatAction:
             return
         with connect(self._options) as connection:
             try:
-                # The user's own statement, which reads nothing for a destination.
-                connection.execute("SET row_security = on")
+                use_roles_settings(connection)
                 connection.execute(self._options.heartbeat_action_query.encode())
                 self._refusal = ""
             except psycopg.Error as error:

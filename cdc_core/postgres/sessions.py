@@ -23,6 +23,7 @@ import psycopg
 
 from cdc_core.errors import CdcError
 from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.settings import is_pooled
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.private_files import lock_file
 
@@ -88,7 +89,12 @@ class Sessions:
     _former: list[_Session] = field(default_factory=list)
 
     def note(self, connection: Connection) -> None:
-        """Remember a connection that holds a claim or the slot. Raises CdcError."""
+        """Remember a connection that holds a claim or the slot. Raises CdcError.
+
+        A session behind a pooler is the pooler's, which gives it to the next run: to end it would end that run.
+        """
+        if is_pooled(connection):
+            return
         with translated("identifying the connection"):
             row = connection.execute(_SELF).fetchone()
         if row is not None:

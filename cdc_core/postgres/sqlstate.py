@@ -8,6 +8,7 @@ row's values and are never quoted.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +27,25 @@ from cdc_core.errors import (
 )
 from cdc_core.postgres.refusal import Refusal
 
+# Variables that libpq reads whatever a connection is given.
+_VARIABLES = (
+    *("PGSERVICE", "PGSERVICEFILE", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIREAUTH", "PGREQUIREPEER"),
+    *("PGCHANNELBINDING", "PGGSSENCMODE", "PGKRBSRVNAME", "PGGSSLIB", "PGGSSDELEGATION", "PGSSLCRL", "PGSSLCRLDIR"),
+    *("PGSSLSNI", "PGSSLMINPROTOCOLVERSION", "PGSSLMAXPROTOCOLVERSION", "PGMINPROTOCOLVERSION"),
+    "PGMAXPROTOCOLVERSION",
+)
+
 # (SQLSTATE or its class, function of the server or a name in the text, kind, what was found, what to do); the first one
 # that fits. {where}, {user}, {database}, {text} and, for statements, {role} and {base} are filled in.
 _REFUSALS: tuple[tuple[str, str, type[CdcError], str, str], ...] = (
+    (
+        "08P01",
+        "unsupported startup parameter",
+        SourceError,
+        "At {where} is a pooler, which refuses this connection: {text}.",
+        "Set database.hostname and database.port to the server itself. PgBouncer passes replication on from version "
+        "1.23.",
+    ),
     (
         "28P01",
         "",
@@ -115,6 +132,13 @@ _DEFINITE = ("0A", "22", "42", "55")
 # (pattern in libpq's own text, kind, what was found, what to do).
 _FAILURES: tuple[tuple[str, type[CdcError], str, str], ...] = (
     (
+        r"definition of service|service file|invalid \w+ value: |authentication method requirement|channel binding"
+        r"|requirepeer|protocol version",
+        SourceError,
+        "No connection to {where} meets what the environment asks for: {text}.",
+        "The connector file alone should say how the server is reached.",
+    ),
+    (
         r"no password supplied",
         SourceError,
         "The server at {where} refuses the password of role {user}.",
@@ -197,8 +221,14 @@ def connection_error(
         return _refusal(refused, facts, user, database)
     for pattern, kind, found, remedy in _FAILURES:
         if re.search(pattern, said, re.IGNORECASE):
-            return kind(found.format(**facts), remedy)
-    return UnreachableError(f"Cannot connect to {where}: {text}.", "Check the server's log.")
+            return kind(found.format(**facts), remedy + ("" if issubclass(kind, TransientError) else _environment()))
+    return UnreachableError(f"Cannot connect to {where}: {text}.", f"Check the server's log.{_environment()}")
+
+
+def _environment() -> str:
+    """Return a sentence about the variables that may be the reason, if some are set."""
+    names = [name for name in _VARIABLES if os.environ.get(name)]
+    return f" libpq also reads {', '.join(names)} from the environment: unset what is not for it." if names else ""
 
 
 def _refusal(refused: Refusal, facts: dict[str, str], user: str, database: str) -> CdcError:
@@ -211,7 +241,8 @@ def _refusal(refused: Refusal, facts: dict[str, str], user: str, database: str) 
         if refused.state.startswith(state) and (name == refused.function or name in facts["text"]):
             return kind(found.format(**facts), remedy.format(**facts))
     kind = SourceError if refused.state.startswith(_DEFINITE) else UnreachableError
-    return kind("The server at {where} refuses the connection: {text}.".format(**facts), "Check the server's log.")
+    remedy = f"Check the server's log.{_environment()}"
+    return kind("The server at {where} refuses the connection: {text}.".format(**facts), remedy)
 
 
 # SQLSTATE, or its class of two characters → (kind, what to do).

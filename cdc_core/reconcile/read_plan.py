@@ -21,6 +21,7 @@ from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.copy.description import TableDescription
 from cdc_core.snapshot.copy.plan import expected_rows, plan_chunks, plan_leaves
+from cdc_core.snapshot.incremental.chunk import key_columns
 
 SAMPLE_ROWS = 10_000
 """The rows of a range of which a sample is taken."""
@@ -52,10 +53,10 @@ class Reading:
     def of_keys(self, keys: Sequence[Key]) -> list[str]:
         """Return the statements for the rows with the keys."""
         only = self.table.fingerprint is not None and not self.table.fingerprint.is_partitioned
-        names = row_key(self.table)
+        key = key_columns(self.table)
         condition = f"({self.condition})" if self.condition else ""
         return [
-            keys_sql(self.table.id, self.columns, names, keys[at : at + _KEYS], condition=condition, only=only)
+            keys_sql(self.table.id, self.columns, key, keys[at : at + _KEYS], condition=condition, only=only)
             for at in range(0, len(keys), _KEYS)
         ]
 

@@ -48,3 +48,10 @@ class PgType:
     def money_scale(self) -> int | None:
         """The decimals of money in the type's values, None if they contain none that is known."""
         return self.scale if self.inner is None else self.inner.money_scale
+
+    @property
+    def operators(self) -> str:
+        """The schema of the operators by which values are compared: an extension has them beside its type."""
+        if self.kind is TypeKind.DOMAIN and self.inner is not None:
+            return self.inner.operators
+        return self.namespace if self.kind is TypeKind.BASE and self.namespace else "pg_catalog"

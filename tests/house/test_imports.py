@@ -72,6 +72,7 @@ FLOORS = {
     "cdc_core.postgres": [
         {"options", "refusal"},
         {"sqlstate"},
+        {"settings"},
         {"connect", "known_faults"},
         {"server", "sessions", "heartbeat"},
         {"catalog", "rows"},

@@ -12,6 +12,7 @@ from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.option import Secret
 from cdc_core.postgres.connect import connect, connect_with, connection_string
 from cdc_core.postgres.options import PostgresOptions, SslMode
+from cdc_core.postgres.settings import use_roles_settings
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 
@@ -87,6 +88,8 @@ def test_initial_statements_run_on_ordinary_connections_and_may_hold_a_percent_s
     wished = replace(options, database_initial_statements=("SET search_path TO 'a%s'", "SET work_mem = '7MB'"))
     with connect(wished) as connection:
         assert connection.execute("SHOW work_mem").fetchone() == ("7MB",)
+        assert connection.execute("SHOW search_path").fetchone() == ("pg_catalog",)
+        use_roles_settings(connection)
         assert connection.execute("SHOW search_path").fetchone() == ('"a%s"',)
     with connect(wished, replication=True) as connection:
         assert connection.execute("SHOW work_mem").fetchone() != ("7MB",)

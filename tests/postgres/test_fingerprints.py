@@ -34,6 +34,7 @@ def database(each_pg: Cluster) -> Iterator[str]:
 @pytest.fixture
 def session(each_pg: Cluster, database: str) -> Iterator[Connection]:
     with connect(options_for(each_pg, database)) as opened:
+        opened.execute("set search_path = public")
         for text in ("drop publication if exists p", "drop table if exists t, t2, parted cascade"):
             opened.execute(text.encode())
         yield opened
@@ -269,6 +270,7 @@ def test_a_partitioned_table_has_its_leaves_heaps_and_their_common_missing_value
 @pytest.mark.parametrize("text", ["alter table t add x int", "truncate p1", "alter table p1 add check (id > 0)"])
 def test_a_table_that_is_being_altered_keeps_nobody_waiting(each_pg: Cluster, database: str, text: str) -> None:
     with connect(options_for(each_pg, database), statement_timeout_ms=3000) as session:
+        session.execute("set search_path = public")
         run(
             session,
             "drop table if exists t, parted cascade",

@@ -49,6 +49,7 @@ def options(each_pg: Cluster, database: str) -> PostgresOptions:
 @pytest.fixture
 def connection(options: PostgresOptions) -> Iterator[Connection]:
     with connect(options) as opened:
+        opened.execute("set search_path = public")
         yield opened
 
 

@@ -107,7 +107,8 @@ class TableRows:
             # The user's statement may return columns in any order: they are selected by name.
             select = select_from(own, names)
         cutter = LineCutter()
-        for chunk in copy_chunks(connection_string(self._server), opened.holder.name, select):
+        is_users = own is not None or bool(condition)
+        for chunk in copy_chunks(connection_string(self._server), opened.holder.name, select, is_users=is_users):
             whole = cutter.feed(chunk)
             if whole:
                 yield decode_copy(whole, names, str(table.id))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from cdc_core.errors import CdcError
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect, place
+from cdc_core.postgres.connect import Connection, connect, place
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
@@ -34,6 +34,7 @@ from cdc_core.postgres.preflight.tables import (
 )
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.server import server_info
+from cdc_core.postgres.settings import is_pooled
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 
@@ -72,7 +73,7 @@ def run_checks(
     and max_wal_senders occur only there.
     """
     try:
-        connection = connect(options)
+        connection = _connected(options)
     except CdcError as error:
         return [bad(CONNECTION, error.message, error.remedy)]
     with connection:
@@ -93,6 +94,18 @@ def run_checks(
         except CdcError as error:
             return [bad("catalogue", error.message, error.remedy)]
     return [*findings, _replication(options)]
+
+
+def _connected(options: PostgresOptions) -> Connection:
+    connection = connect(options)
+    if is_pooled(connection):
+        # As in a run, a second connection shows whether the pooler gives both the same session.
+        try:
+            connect(options).close()
+        except CdcError:
+            connection.close()
+            raise
+    return connection
 
 
 def _replication(options: PostgresOptions) -> Finding:

@@ -1,4 +1,8 @@
-"""The statements of incremental snapshots: a table's largest key, and the rows between two keys."""
+"""The statements of incremental snapshots: a table's largest key, and the rows between two keys.
+
+Operators of other schemas than the catalogue's are named with them. Without its schema in search_path, a key of type
+citext would be compared as text in silence, while ORDER BY sorts it as citext.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,20 @@ from psycopg import sql
 
 from cdc_core.schema.table import TableId
 
+_CATALOGUE = "pg_catalog"
+
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column by which chunks are divided. NULL, if allowed, sorts after every value."""
+    """A column of a key. NULL, if allowed, sorts after every value. ``operators``: the schema of its operators."""
 
     name: str
     optional: bool = False
+    operators: str = _CATALOGUE
+
+    def compared(self, operator: str, value: str | None) -> sql.Composable:
+        """Return the comparison with a text, which gets the type of the column."""
+        return sql.SQL("{} {} {}").format(sql.Identifier(self.name), _operator(operator, self), sql.Literal(value))
 
 
 def largest_key_sql(table: TableId, key: Sequence[KeyColumn], condition: str = "", *, only: bool = False) -> str:
@@ -60,7 +71,7 @@ def chunk_sql(
 def keys_sql(
     table: TableId,
     columns: Sequence[str],
-    key: Sequence[str],
+    key: Sequence[KeyColumn],
     keys: Sequence[Sequence[str | None]],
     *,
     condition: str = "",
@@ -68,12 +79,7 @@ def keys_sql(
 ) -> str:
     """Return the query for the rows of at least one given key. Keys are PostgreSQL's texts, none of them NULL."""
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
-    left = sql.SQL(", ").join(sql.Identifier(name) for name in key)
-    values = sql.SQL(", ").join(
-        sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(value) for value in one)) for one in keys
-    )
-    wanted = sql.SQL("({}) IN ({})").format(left, values)
-    kept = [each for each in (wanted, _given(condition)) if each is not None]
+    kept = [each for each in (_among(key, keys), _given(condition)) if each is not None]
     return (
         sql.SQL("SELECT {} FROM {}{} WHERE {}")
         .format(names, _only(only), sql.Identifier(*table), sql.SQL(" AND ").join(kept))
@@ -132,23 +138,48 @@ def _at_most(key: Sequence[KeyColumn], values: Sequence[str | None]) -> sql.Comp
     return _compared(key, values, "<=")
 
 
-def _compared(key: Sequence[KeyColumn], values: Sequence[str | None], operator: str) -> sql.Composable:
-    # A text literal gets the type of the column with which it is compared.
+def _among(key: Sequence[KeyColumn], keys: Sequence[Sequence[str | None]]) -> sql.Composable:
+    if any(column.operators != _CATALOGUE for column in key):
+        rows = [sql.SQL(" AND ").join(map(KeyColumn.compared, key, ["="] * len(key), values)) for values in keys]
+        return sql.SQL("({})").format(sql.SQL(" OR ").join(rows))
     left = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
-    right = sql.SQL(", ").join(sql.Literal(value) for value in values)
-    one, many = sql.SQL("{} {} {}"), sql.SQL("ROW({}) {} ROW({})")
-    return (one if len(key) == 1 else many).format(left, _Text(operator), right)
+    rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, values))) for values in keys]
+    return sql.SQL("({}) IN ({})").format(left, sql.SQL(", ").join(rows))
+
+
+def _operator(operator: str, column: KeyColumn) -> sql.Composable:
+    if column.operators == _CATALOGUE:
+        return _Text(operator)
+    return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(column.operators), _Text(operator))
+
+
+def _compared(key: Sequence[KeyColumn], values: Sequence[str | None], operator: str) -> sql.Composable:
+    """Compare row by row. ``operator`` is > or <=."""
+    if len(key) == 1:
+        return key[0].compared(operator, values[0])
+    if len({column.operators for column in key}) > 1:
+        # One operator for rows has one schema. The first condition is for an index, the second decides.
+        first = key[0].compared(operator[0] + "=", values[0])
+        return sql.SQL("{} AND {}").format(
+            first, sql.SQL("{}{}").format(sql.SQL("NOT " if operator == "<=" else ""), _greater(key, values))
+        )
+    left = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
+    right = sql.SQL(", ").join(map(sql.Literal, values))
+    return sql.SQL("ROW({}) {} ROW({})").format(left, _operator(operator, key[0]), right)
 
 
 def _greater(key: Sequence[KeyColumn], values: Sequence[str | None]) -> sql.Composable:
     """Whether a row's key sorts after the values, with NULL last in each column. Never NULL itself."""
-    name, value, rest = sql.Identifier(key[0].name), values[0], key[1:]
+    column, value, rest = key[0], values[0], key[1:]
+    name = sql.Identifier(column.name)
     if value is None:
         # Only rows that also have NULL here can sort after NULL, by their further columns.
         if not rest:
             return sql.SQL("FALSE")
         return sql.SQL("({} IS NULL AND {})").format(name, _greater(rest, values[1:]))
-    behind = sql.SQL("{0} > {1} OR {0} IS NULL").format(name, sql.Literal(value))
+    behind = column.compared(">", value)
+    if column.optional:
+        behind = sql.SQL("{} OR {} IS NULL").format(behind, name)
     if not rest:
         return sql.SQL("({})").format(behind)
-    return sql.SQL("({} OR ({} = {} AND {}))").format(behind, name, sql.Literal(value), _greater(rest, values[1:]))
+    return sql.SQL("({} OR ({} AND {}))").format(behind, column.compared("=", value), _greater(rest, values[1:]))

@@ -16,6 +16,7 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copied
 from cdc_core.postgres.rows.reading import begin_reading
 from cdc_core.postgres.server import next_transaction, oldest_transaction, shown_end, wal_end
+from cdc_core.postgres.settings import ROLES_PATH
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
 from cdc_core.visibility import Visibility
@@ -51,25 +52,31 @@ class ChunkConnection:
         self._options = options
         self._connection: Connection | None = None
 
-    def read(self, *selects: str) -> ReadTogether:
-        """Return every query's rows as lines of COPY text, all in one snapshot, which is taken now."""
+    def read(self, *selects: str, is_users: bool = False) -> ReadTogether:
+        """Return every query's rows as lines of COPY text, all in one snapshot, which is taken now.
+
+        ``is_users``: they have SQL of the user's.
+        """
         with self._at("reading a chunk of a table") as connection:
             visible = begin_reading(connection)
+            if is_users:
+                connection.execute(ROLES_PATH)
             rows = tuple(b"".join(copied(connection, select)) for select in selects)
             connection.execute("COMMIT")
             return ReadTogether(visible, rows)
 
     def insert(self, table: TableId, signal_id: str, kind: str, data: str) -> None:
         """Insert a row into the signal table, by the order of its three columns."""
-        statement = sql.SQL("INSERT INTO {} VALUES (%s, %s, %s)").format(sql.Identifier(*table))
-        with self._at("writing to the signal table") as connection:
-            connection.execute(statement, (signal_id, kind, data))
+        values = sql.SQL(", ").join(map(sql.Literal, (signal_id, kind, data)))
+        self._write(sql.SQL("INSERT INTO {} VALUES ({})").format(sql.Identifier(*table), values))
 
     def delete(self, table: TableId, id_column: str, signal_id: str) -> None:
         """Delete a row of the signal table."""
-        statement = sql.SQL("DELETE FROM {} WHERE {} = %s").format(sql.Identifier(*table), sql.Identifier(id_column))
-        with self._at("writing to the signal table") as connection:
-            connection.execute(statement, (signal_id,))
+        self._write(
+            sql.SQL("DELETE FROM {} WHERE {} = {}").format(
+                sql.Identifier(*table), sql.Identifier(id_column), sql.Literal(signal_id)
+            )
+        )
 
     def wal_end(self) -> Lsn:
         """Return the end of the server's WAL: everything that a chunk read before shows was committed before it."""
@@ -110,6 +117,11 @@ class ChunkConnection:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _write(self, statement: sql.Composed) -> None:
+        # One message of two statements is one transaction. The table's triggers are the user's SQL.
+        with self._at("writing to the signal table") as connection:
+            connection.execute(sql.SQL("{}; {}").format(sql.SQL(ROLES_PATH), statement))
 
     @contextmanager
     def _at(self, doing: str) -> Iterator[Connection]:

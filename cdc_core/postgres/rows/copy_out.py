@@ -27,6 +27,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, ConnectionString, connect_with, has_raw_text
 from cdc_core.postgres.rows.reading import BEGIN, begin_reading, current_snapshot
 from cdc_core.postgres.server import wal_end
+from cdc_core.postgres.settings import CATALOGUE_PATH, ROLES_PATH, require_own
 from cdc_core.postgres.sqlstate import row_fault, server_error, translated
 from cdc_core.schema.table import TableId, TableSchema
 
@@ -149,12 +150,18 @@ def copy_sql(select: str) -> str:
 
 
 def copy_chunks(
-    target: ConnectionString, snapshot_name: str | None, select: str, chunk_bytes: int = 4 << 20
+    target: ConnectionString,
+    snapshot_name: str | None,
+    select: str,
+    chunk_bytes: int = 4 << 20,
+    *,
+    is_users: bool = False,
 ) -> Iterator[bytes]:
     """Yield the rows of ``select`` as lines of COPY text, in chunks of complete lines of about ``chunk_bytes``.
 
-    Reads in a separate transaction that imports ``snapshot_name`` (None: with a new snapshot). For Spark workers: needs
-    only its arguments. Raises SourceError or TransientError, immediately or between chunks.
+    Reads in a separate transaction that imports ``snapshot_name`` (None: with a new snapshot). ``is_users``: the
+    statement has SQL of the user's. For Spark workers: needs only its arguments. Raises SourceError or TransientError,
+    immediately or between chunks.
     """
     connection = connect_with(target)
     try:
@@ -162,6 +169,9 @@ def copy_chunks(
             connection.execute(BEGIN)
             if snapshot_name is not None:
                 connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
+            require_own(connection)
+            if is_users:
+                connection.execute(ROLES_PATH)
         yield from _copied(connection, copy_sql(select), chunk_bytes)
     except psycopg.Error as error:
         raise server_error(error, "reading a table's rows") from None
@@ -187,17 +197,24 @@ class SnapshotReader:
                     self._connection.execute("SET jit = off")
                 self._connection.execute(BEGIN)
                 self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
+                require_own(self._connection)
         except BaseException:
             self._connection.close()
             raise
 
-    def copy(self, select: str, chunk_bytes: int = 4 << 20, table: TableId | None = None) -> Iterator[bytes]:
+    def copy(
+        self, select: str, chunk_bytes: int = 4 << 20, table: TableId | None = None, *, is_users: bool = False
+    ) -> Iterator[bytes]:
         """Yield the rows of ``select`` as lines of COPY text, in chunks of complete lines of about ``chunk_bytes``.
 
-        ``table`` is named in errors.
+        ``table`` is named in errors. ``is_users``: the statement has SQL of the user's.
         """
         try:
+            if is_users:
+                self._connection.execute(ROLES_PATH)
             yield from copied(self._connection, select, chunk_bytes)
+            if is_users:
+                self._connection.execute(CATALOGUE_PATH)
         except psycopg.errors.LockNotAvailable:
             raise LockedError(str(table or "A table"), self._lock_timeout_ms) from None
         except psycopg.Error as error:
@@ -297,6 +314,7 @@ def _imported(connection: Connection, name: str) -> str:
     """Begin a transaction with the snapshot that a slot's creation exported; return the text of it."""
     connection.execute(BEGIN)
     connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+    require_own(connection)
     return current_snapshot(connection)
 
 

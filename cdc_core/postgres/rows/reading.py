@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from cdc_core.errors import TransientError
 from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.settings import require_own
 from cdc_core.visibility import Visibility
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -36,6 +37,7 @@ def begin_reading(connection: Connection) -> str:
     Raises psycopg.Error, and TransientError if a standby ends transactions faster than they can be asked for.
     """
     connection.execute(BEGIN)
+    require_own(connection)
     visible, is_standby = _current(connection)
     found = Visibility.parse(visible)
     if not is_standby or found.xmin == found.xmax:

@@ -77,7 +77,7 @@ class TableRead:
         """Return one order per range that is to be read."""
         each = self.plan.description
         return [
-            RangeOrder(each.table, number, one.select, each.lake.path, each.schema)
+            RangeOrder(each.table, number, one.select, each.lake.path, each.schema, each.own_statement is not None)
             for number, one in enumerate(self.plan.ranges)
         ]
 

@@ -33,6 +33,7 @@ class RangeOrder:
 
     ``select`` names the columns that the table's typer reads (``RowTyper.read_columns``), in their order. ``schema`` is
     that of the files: columns missing in the rows are null. ``number`` is the range's number in the table.
+    ``is_users``: the SELECT is the user's own.
     """
 
     table: TableSchema
@@ -40,6 +41,7 @@ class RangeOrder:
     select: str
     lake: str
     schema: pa.Schema
+    is_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class CopyRanges:
         names = typer.read_columns
         cutter = LineCutter()
         # Nothing here keeps a reference to the lines while the next ones are received: a row may be large.
-        for lines in map(cutter.feed, reader.copy(order.select, _CHUNK_BYTES, order.table.id)):
+        copied = reader.copy(order.select, _CHUNK_BYTES, order.table.id, is_users=order.is_users)
+        for lines in map(cutter.feed, copied):
             if lines:
                 yield typer.reads(decode_copy(lines, names, table), self.commit_lsn, self.taken_us)
             del lines

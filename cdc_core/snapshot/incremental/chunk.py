@@ -30,6 +30,11 @@ class ChunkQuery:
     bounded: bool = False
 
     @property
+    def is_users(self) -> bool:
+        """Whether the statements have SQL of the user's: a condition."""
+        return bool(self.condition)
+
+    @property
     def key_names(self) -> tuple[str, ...]:
         """The key's columns."""
         return tuple(column.name for column in self.key)
@@ -59,7 +64,9 @@ class ChunkQuery:
 
     def of_keys(self, keys: Sequence[Key]) -> str:
         """Return the statement for the rows with these values of the row's key."""
-        return keys_sql(self.table.id, self.names, row_key(self.table), keys, condition=self.condition, only=self.only)
+        return keys_sql(
+            self.table.id, self.names, key_columns(self.table), keys, condition=self.condition, only=self.only
+        )
 
     def decoded(self, lines: bytes) -> RawColumns:
         """Decode rows read as lines of COPY text."""
@@ -69,6 +76,11 @@ class ChunkQuery:
         """Return the key of the last row (at least one) read as lines of COPY text."""
         last = lines[lines.rfind(b"\n", 0, len(lines) - 1) + 1 :]
         return _last_row(columns_of(self.decoded(last), self.key_names))
+
+
+def key_columns(table: TableSchema) -> tuple[KeyColumn, ...]:
+    """Return the columns by which changes identify rows, none of them NULL, as parts of conditions."""
+    return tuple(KeyColumn(name, operators=table.column(name).type.operators) for name in row_key(table))
 
 
 def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:

@@ -213,10 +213,10 @@ class GroupReader:
             if self._closing.wait(_PROOF_PAUSE_SECONDS):
                 return
 
-    def select(self, statement: str) -> tuple[bytes, str]:
-        """Return rows as lines of COPY text, and the snapshot's text."""
+    def select(self, statement: str, *, is_users: bool) -> tuple[bytes, str]:
+        """Return rows as lines of COPY text, and the snapshot's text. ``is_users``: with SQL of the user's."""
         began = time.monotonic()
-        found = self._connection.read(statement)
+        found = self._connection.read(statement, is_users=is_users)
         if self._slow.is_set():
             self._closing.wait(min((_SHARE - 1) * (time.monotonic() - began), _MAX_WAIT_SECONDS))
         return found.rows[0], found.visible
@@ -271,7 +271,7 @@ class _Group:
         return self._read_chunks(progress, scanned)
 
     def _largest(self) -> tuple[Key | None, int]:
-        lines, visible = self._reader.select(self._query.largest())
+        lines, visible = self._read_rows(self._query.largest())
         return self._query.largest_key(lines), self._reader.floor(visible) if lines else 0
 
     def _read_chunks(self, progress: Progress, scanned: int | None) -> ChunkGroup:
@@ -281,7 +281,7 @@ class _Group:
         is_redone = redo is not None and progress.key == self._state.progress.key
         upto = redo if is_redone and redo is not None else progress.maximum_key
         while True:
-            lines, visible = self._reader.select(self._query.chunk(progress.last_key, upto))
+            lines, visible = self._read_rows(self._query.chunk(progress.last_key, upto))
             count = lines.count(b"\n")
             octets += len(lines)
             if count:
@@ -298,11 +298,14 @@ class _Group:
     def _read_rest(self, progress: Progress) -> ChunkGroup:
         """Read the rows of keys that are to be read again."""
         keys = self._state.rest[: self._query.size]
-        lines, visible = self._reader.select(self._query.of_keys(keys))
+        lines, visible = self._read_rows(self._query.of_keys(keys))
         if lines:
             self._take(lines, visible)
         made = self._group(progress, ScanStatus.SUCCEEDED)
         return dataclasses.replace(made, rest=len(keys))
+
+    def _read_rows(self, statement: str) -> tuple[bytes, str]:
+        return self._reader.select(statement, is_users=self._query.is_users)
 
     def _take(self, lines: bytes, visible: str) -> None:
         self._chunks.append(self._reader.store(self._query, lines, visible))

@@ -53,13 +53,13 @@ class ChunkReader:
         known = {column.name: column for column in table.columns}
         if any(name not in known for name in names):
             return ()
-        return tuple(KeyColumn(name, known[name].optional) for name in names)
+        return tuple(KeyColumn(name, known[name].optional, known[name].type.operators) for name in names)
 
     def largest_key(self, table: TableSchema, collection: Collection) -> Key | None:
         """Return the largest key of the rows to be read, None without rows. Raises as ChunkConnection does."""
         key = self.key_of(table, collection)
         query = ChunkQuery(table, (), key, self.size, collection.condition)
-        return query.largest_key(self.connection.read(query.largest()).rows[0])
+        return query.largest_key(self.connection.read(query.largest(), is_users=query.is_users).rows[0])
 
     def read(
         self,
@@ -82,13 +82,14 @@ class ChunkReader:
         names = [plan.name for plan in plan_columns(table, self.selection, snapshot=True) if plan.included]
         names += [name for name in dict.fromkeys((*at_key, *matched)) if name not in names]
         query = ChunkQuery(table, tuple(names), key, self.size, collection.condition)
-        lines, visible = self._read(query.chunk(progress.last_key, progress.maximum_key), hidden)
+        select = query.chunk(progress.last_key, progress.maximum_key)
+        lines, visible = self._read(select, hidden, is_users=query.is_users)
         last = query.last_key(lines) if lines else None
         return ChunkWindow(str(uuid.uuid4()), table, matched, query.decoded(lines), visible, last)
 
-    def _read(self, select: str, hidden: Callable[[Visibility], Ints]) -> tuple[bytes, Visibility]:
+    def _read(self, select: str, hidden: Callable[[Visibility], Ints], *, is_users: bool) -> tuple[bytes, Visibility]:
         for _ in range(_TRIES):
-            found = self.connection.read(select)
+            found = self.connection.read(select, is_users=is_users)
             visible = found.visibility
             if not len(hidden(visible)):
                 return found.rows[0], visible

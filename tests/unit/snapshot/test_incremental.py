@@ -117,7 +117,7 @@ def test_progress_into_a_lake_survives_its_text():
 
 def test_rows_of_keys_and_chunks_with_an_upper_end_from_the_start():
     assert (
-        keys_sql(T, ["a"], ["a", "b"], [("1", "it's"), ("2", "x")], condition="c > 3", only=True)
+        keys_sql(T, ["a"], [KeyColumn("a"), KeyColumn("b")], [("1", "it's"), ("2", "x")], condition="c > 3", only=True)
         == """SELECT "a" FROM ONLY "s"."t""1" WHERE ("a", "b") IN (('1', 'it''s'), ('2', 'x')) AND (c > 3)"""
     )
     key = (KeyColumn("a"),)

@@ -6,6 +6,7 @@ import psycopg
 
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
+from cdc_core.postgres.settings import ROLES_PATH
 from cdc_core.postgres.sqlstate import server_error
 
 NAME = "heartbeat query"
@@ -25,8 +26,10 @@ def check(context: Context) -> list[Finding]:
     if not query or not context.options.heartbeat_interval_ms:
         return []
     try:
-        # Prepared: the server then takes one statement only, so that nothing is run after the one that is explained.
-        context.connection.execute(b"EXPLAIN " + query.encode(), prepare=True)
+        with context.connection.transaction(force_rollback=True):
+            context.connection.execute(ROLES_PATH)
+            # Prepared: the server then takes one statement only, so that nothing is run after the one that is explained.
+            context.connection.execute(b"EXPLAIN " + query.encode(), prepare=True)
     except _MISSING as error:
         found = server_error(error, "planning heartbeat.action.query").message
         return [doubtful(NAME, found, "Correct the query, or grant what it needs: a run logs the error and goes on.")]
