@@ -130,8 +130,8 @@ def servers_own(connection: Connection, name: str) -> str | None:
     """
     known = connection.info
     # What is libpq's default is not in the text, and would come from the environment.
-    given = {"sslmode": "prefer", **_NOT_FROM_ENVIRONMENT, **conninfo_to_dict(known.dsn)}
-    dsn = make_conninfo(**{**given, "password": known.password or None, "replication": "true", "options": ""})
+    given: dict[str, Any] = {"sslmode": "prefer", **_NOT_FROM_ENVIRONMENT, **conninfo_to_dict(known.dsn)}
+    dsn = make_conninfo(**{**given, "password": known.password or None, "replication": "true"})
     try:
         with psycopg.connect(dsn, autocommit=True) as walsender:
             row = walsender.execute(f"SHOW {name}".encode()).fetchone()

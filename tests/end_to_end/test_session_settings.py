@@ -45,7 +45,7 @@ create table public.picked (id int primary key, v text);
 create table public.log (id int generated always as identity, v text);
 insert into public.picked select g, case when g <= 3 then 'kept' else 'left out' end from generate_series(1, 6) g;
 """
-ROW = "'2024-02-03', '2024-02-03 04:05:06', '2024-02-03 04:05:06+00', '1 day 02:03:04', 1 / 3.0, decode('00ff', 'hex'), 'é€日'"
+ROW = "'2024-02-03', '2024-02-03 04:05:06', '2024-02-03 04:05:06+00', '1 day 02:03:04', 1 / 3.0, '\\x00ff', 'é€日'"
 MOMENT = datetime(2024, 2, 3, 4, 5, 6)
 VALUES = {
     "d": date(2024, 2, 3),
@@ -59,7 +59,7 @@ STRANGE = (
     *("datestyle = 'German'", "intervalstyle = 'iso_8601'", "extra_float_digits = -5", "bytea_output = 'escape'"),
     *("timezone = 'Asia/Kathmandu'", "row_security = on", "default_transaction_read_only = on", "lock_timeout = 1"),
     *("default_transaction_isolation = 'serializable'", "search_path = decoys, pg_catalog, public"),
-    *("quote_all_identifiers = on", "client_encoding = 'LATIN1'", "standard_conforming_strings = off"),
+    *("quote_all_identifiers = on", "client_encoding = 'LATIN1'", "array_nulls = off"),
 )
 
 

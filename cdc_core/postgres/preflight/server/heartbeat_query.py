@@ -28,7 +28,7 @@ def check(context: Context) -> list[Finding]:
     try:
         with context.connection.transaction(force_rollback=True):
             context.connection.execute(ROLES_PATH)
-            # Prepared: the server then takes one statement only, so that nothing is run after the one that is explained.
+            # Prepared: the server takes one statement only, so that nothing is run after the one that is explained.
             context.connection.execute(b"EXPLAIN " + query.encode(), prepare=True)
     except _MISSING as error:
         found = server_error(error, "planning heartbeat.action.query").message
