@@ -12,6 +12,7 @@ need "$lib/wal2json.so" postgresql-15-wal2json
 need "$lib/decoderbufs.so" postgresql-15-decoderbufs
 need "$lib/postgis-3.so" postgresql-15-postgis-3
 need /usr/share/i18n/locales/bg_BG locales
+need /usr/sbin/pgbouncer pgbouncer
 need /usr/bin/chromium chromium
 need /usr/bin/chromedriver chromium-driver
 [ ${#packages[@]} -gt 0 ] || exit 0

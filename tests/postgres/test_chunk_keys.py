@@ -24,6 +24,8 @@ IGNORING_CASE = "create collation if not exists ci (provider = icu, locale = 'un
 MOMENTS = "(array['infinity', '-infinity', '2000-01-01'])[n % 3 + 1]::timestamptz"
 FLOATS = "(array['-0', '0', 'NaN', 'infinity', '0.1'])[n % 5 + 1]::float8"
 LETTERS = "(array['a', 'B', 'b', 'A', 'é', 'f'])[n % 6 + 1]"
+CASED = "case when n % 2 = 0 then upper('key' || n) else 'key' || n end"
+CITEXT = "create schema ext; create extension citext schema ext; create domain ext.word as ext.citext"
 COMPUTED = "s int, id int not null unique, g int generated always as (id * 2) stored, primary key (g)"
 KEY = ", id int primary key"
 BOTH, ALONE = ("s", "id"), ("s",)
@@ -46,6 +48,10 @@ CASES = {
     "nullable index": ("s int unique, id int", "case when n < 5 then n end", "", ALONE),
     "number as key": ("s numeric primary key, id int", "case when n = 9 then 'NaN'::numeric else n end", "", ALONE),
     "moment as key": ("s timestamp primary key, id int", "(array['infinity', '-infinity'])[n]::timestamp", "", ALONE),
+    # Operators of an extension whose schema is not in search_path: "B" lies between "a" and "c", not before them.
+    "citext": ("s ext.citext primary key, id int", CASED, "", ALONE),
+    "citext and a number": ("s ext.citext, id int, primary key (s, id)", LETTERS, "", BOTH),
+    "citext, nulls": ("s ext.word" + KEY, f"case when n % 3 > 0 then {LETTERS} end", "s", BOTH),
     "computed": (COMPUTED, "n % 3", "s", BOTH),
 }
 
@@ -59,6 +65,10 @@ def test_every_row_is_in_one_chunk(each_pg, size):
         each_pg.execute(database, IGNORING_CASE)
     except psycopg.errors.FeatureNotSupported:  # a server without ICU
         cases = {case: found for case, found in CASES.items() if "collate" not in found[0]}
+    if each_pg.execute(database, "select from pg_available_extensions where name = 'citext'"):
+        each_pg.execute(database, CITEXT)
+    else:
+        cases = {case: found for case, found in cases.items() if "ext." not in found[0]}
     wrong = {}
     reader = ChunkReader(ChunkConnection(options), SelectionOptions(), (), size)
     with connect(options) as connection:
