@@ -71,7 +71,7 @@ def test_a_new_slot_exports_the_snapshot_of_its_consistent_point(
         each_pg.execute(options.database_dbname, "insert into t values (2)")
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.execute(f"SET TRANSACTION SNAPSHOT '{created.snapshot_name}'")
-        assert connection.execute("SELECT id FROM t").fetchall() == [(1,)]
+        assert connection.execute("SELECT id FROM public.t").fetchall() == [(1,)]
         connection.execute("ROLLBACK")
     found = slot.inspect(connection, options.slot_name)
     assert (found.exists, found.plugin, found.database) == (True, "pgoutput", options.database_dbname)

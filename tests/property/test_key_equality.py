@@ -169,6 +169,7 @@ def judge(debian15):
     for number, kind in enumerate(KINDS):
         debian15.execute(database, f"create table k{number} (n int, v {kind})")
     connection = connect(options)
+    connection.execute("set search_path = public")
     reader = ChunkConnection(options)
     tables = {t.id.table: t for t in Catalog(connection).tables(lambda name: name.schema == "public")}
 
