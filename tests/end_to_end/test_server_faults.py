@@ -235,3 +235,41 @@ def test_values_that_a_plug_in_does_not_send_as_they_are(debian15: Cluster, prog
         assert done.returncode == 0, done.stdout + done.stderr
         assert difference(file, [growing]) == [], name
         cluster.drop_slots([database])
+
+
+def test_events_of_a_table_that_joins_beside_an_open_transaction(
+    released15_4: Cluster, program: Program, tmp_path: Path
+) -> None:
+    """Of events only those are missing that the first walsender did not send: the stream of them is begun anew, too."""
+    cluster, database = released15_4, released15_4.database("events")
+    cluster.execute(database, SCHEMA)
+    cluster.execute(database, f'create publication "{database}" for table first')
+    settings = {
+        "schema.include.list": "public",
+        "publication.autocreate.mode": "disabled",
+        "snapshot.mode": "no_data",
+        "wal2lake.sinks": "noop",
+        "wal2lake.state.path": str(tmp_path / "state"),
+    }
+    file = write_properties(tmp_path / "events.properties", cluster.properties(database, **settings))
+    output = tmp_path / "events.jsonl"
+
+    def has(name: str, number: int) -> bool:
+        lines = output.read_text().splitlines()
+        return any(f'"table":"{name}"' in line and f'"after":{{"id":{number},' in line for line in lines)
+
+    cluster.execute(database, "select pg_create_logical_replication_slot(%s, 'pgoutput')", [database])
+    with program.started("envelopes", file, "--output", str(output), own_java=True) as run:
+        cluster.execute(database, "insert into first values (2, 'a')")
+        wait_until(lambda: has("first", 2), 60, "the stream")
+        with cluster.connect(database) as older:
+            older.execute("begin; insert into joined values (10, 'a')")
+            cluster.execute(database, f'alter publication "{database}" add table joined')
+            older.execute("insert into joined values (11, 'a')")
+            # Until the change of the publication was seen no other walsender is asked for.
+            begun = run.said().count(ANEW)
+            older.execute("commit")
+        wait_until(lambda: run.said().count(ANEW) > begun, 60, "another walsender")
+        cluster.execute(database, "insert into joined values (20, 'a')")
+        wait_until(lambda: has("joined", 20), 60, "its events")
+        run.end(2)
