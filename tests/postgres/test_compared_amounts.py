@@ -61,7 +61,9 @@ def test_amounts_do_not_depend_on_how_text_is_read(pg: Cluster) -> None:
             )
             form = ComparedAmounts.of(dataclasses.replace(typer, codecs=codecs))
             names = ", ".join('"{}"'.format(name.replace('"', '""')) for name in typer.read_columns)
-            with connection.cursor().copy(f"COPY ({form.select(f'SELECT {names} FROM t')}) TO STDOUT".encode()) as copy:
+            with connection.cursor().copy(
+                f"COPY ({form.select(f'SELECT {names} FROM public.t')}) TO STDOUT".encode()
+            ) as copy:
                 lines = b"".join(bytes(part) for part in copy)
             rows = typed(form.typer, lines, 1, 1)
             assert rows.schema == typer.read_schema

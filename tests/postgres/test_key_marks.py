@@ -31,6 +31,8 @@ DROPPED_AND_MADE = {
 def sessions(each_pg: Cluster) -> Iterator[tuple[Connection, Connection]]:
     name = each_pg.database("key_marks")
     with connect(options_for(each_pg, name)) as session, connect(options_for(each_pg, name)) as other:
+        for one in (session, other):
+            one.execute("set search_path = public")
         yield session, other
     each_pg.drop_database(name)
 
