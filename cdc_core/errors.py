@@ -20,6 +20,7 @@
     │   │   └─ PluginError        the server does not load the output plug-in
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
+    │   │   │   └─ MissingRowsError  rows that its changes update or delete are not in its lake table
     │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
     │   │   ├─ MissingKeyError     it has no key, which its changes or its delete mode need
     │   │   ├─ NotUtf8Error        a value that is not UTF-8, in a database with encoding SQL_ASCII
@@ -166,6 +167,30 @@ class TableError(DefiniteError):
 
 class RereadNeededError(TableError):
     """Changes of a table cannot be read with its current description: the table must be re-read."""
+
+
+class MissingRowsError(RereadNeededError):
+    """Changes update or delete ``count`` rows that the lake table must have and has not; the first is at ``lsn``."""
+
+    def __init__(self, table: str, count: int, lsn: int) -> None:
+        rows = (
+            "1 row that changes update or delete is"
+            if count == 1
+            else f"{count} rows that changes update or delete are"
+        )
+        super().__init__(
+            f"{rows} not in the lake table of {table}; the first of these changes is at LSN "
+            f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}.",
+            "Find out what removes or alters rows of the lake table (wal2lake reconcile compares it with its source); "
+            f"then run wal2lake replay with {table}: it re-reads the table.",
+            table,
+        )
+        self.args = (table, count, lsn)
+        self.count = count
+        self.lsn = lsn
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.table, self.count, self.lsn)
 
 
 class LimitExceededError(TableError):

@@ -58,7 +58,8 @@ class Meter:
                 for m in report.merges
             }
             failed = {str(table) for table in report.failed}
-            self.metrics.round(report.seconds, report.lag_bytes, report.lag_seconds, merged, failed)
+            missing = {str(table): count for table, count in report.missing.items()}
+            self.metrics.round(report.seconds, report.lag_bytes, report.lag_seconds, merged, failed, missing)
             if given.on_round is not None:
                 given.on_round(report)
 

@@ -126,6 +126,10 @@ def _print(console: Console, status: Status) -> None:
             )
             remedy = f"{row.paused.remedy} Then: wal2lake replay CONFIG {row.table}"
             console.print(f"     → {remedy}", highlight=False, markup=False)
+        if row.reread:
+            console.print(
+                f"[yellow]{escape(str(row.table))}[/] is to be re-read: {escape(row.reread)}", highlight=False
+            )
         if row.quarantined:
             text = f"{row.table}: {row.quarantined:,} changes are waiting in quarantine"
             console.print(text, highlight=False, markup=False)

@@ -93,7 +93,7 @@ class RoundReport:
 
     ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact). ``replays``
     contains the tables whose quarantined changes were replayed. ``has_rest``: changes up to ``lsn`` are left that
-    later rounds merge.
+    later rounds merge. ``missing``: how many rows that changes update or delete were not in the lake table.
     """
 
     lsn: Lsn
@@ -105,6 +105,7 @@ class RoundReport:
     parts: dict[str, float] = field(default_factory=dict)
     replays: dict[TableId, QuarantineReport] = field(default_factory=dict)
     has_rest: bool = False
+    missing: dict[TableId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,9 @@ class TableStatus:
     """One captured table in the source and in the lake. None if a side cannot be queried or has no value yet.
 
     ``quarantined`` is the number of changes in its quarantine table, ``reasons`` how many of them have each reason (the
-    name of a rule, or that they wait for an earlier change). ``error`` is why its Delta tables cannot be read, empty if
-    they can; its positions are then unknown.
+    name of a rule, or that they wait for an earlier change). ``reread`` is why the table is to be re-read by a run;
+    empty if it is not. ``error`` is why its Delta tables cannot be read, empty if they can; its positions are then
+    unknown.
     """
 
     table: TableId
@@ -174,6 +176,7 @@ class TableStatus:
     quarantined: int = 0
     error: str = ""
     reasons: dict[str, int] = field(default_factory=dict)
+    reread: str = ""
 
 
 @dataclass(frozen=True, slots=True)

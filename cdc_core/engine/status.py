@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from cdc_core.engine.reports import Paused, TableStatus
+from cdc_core.engine.schema.state import TableVersions
 from cdc_core.errors import CdcError, SourceError
 from cdc_core.lake.delta.readable import open_complete
 from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import LakePosition, changelog_position, lake_position
+from cdc_core.lake.positions import LakePosition, changelog_position, lake_position, schema_version_app
 from cdc_core.lake.stores.changelog import count_after
 from cdc_core.lake.stores.quarantine import waiting_reasons
 from cdc_core.lake.stores.schema_log import History, SchemaLog
@@ -84,6 +85,7 @@ def lake_status(
         changes = open_complete(paths.changelog(table.id))
         changelog = changelog_position(changes, scope, table.id)
         waiting, reasons = waiting_reasons(paths.quarantine(table.id), lake)
+        history = histories.get(table.id, History({}))
         return TableStatus(
             table.id,
             table.lake_key,
@@ -93,13 +95,19 @@ def lake_status(
             None if opened is None else opened.version,
             row_count(paths.lake(table.id)) if count and opened is not None else None,
             rows.get(table.id),
-            _paused(histories.get(table.id), changes, lake, scope),
+            _paused(history, changes, lake, scope),
             waiting,
             reasons=reasons,
+            reread=_reread(history, opened, scope, table.id),
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return {status.table: status for status in pool.map(look, tables)}, problem
+
+
+def _reread(history: History, lake: DeltaTable | None, scope: str, table: TableId) -> str:
+    in_force = None if lake is None else lake.txn(schema_version_app(scope, table))
+    return TableVersions.of(history, in_force).reread or ""
 
 
 def _said(error: Exception) -> str:

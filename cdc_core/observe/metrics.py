@@ -53,6 +53,7 @@ class StreamState:
     faults: dict[str, int] = field(default_factory=dict)
     merged: dict[str, list[int]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    missing: dict[str, int] = field(default_factory=dict)
 
 
 class ConnectorMetrics:
@@ -148,9 +149,18 @@ class ConnectorMetrics:
             held.lag_seconds = held.lag_seconds if lag_seconds is None else lag_seconds
 
     def round(
-        self, seconds: float, lag_bytes: int, lag_seconds: float, merged: Mapping[str, Sequence[int]], paused: set[str]
+        self,
+        seconds: float,
+        lag_bytes: int,
+        lag_seconds: float,
+        merged: Mapping[str, Sequence[int]],
+        paused: set[str],
+        missing: Mapping[str, int],
     ) -> None:
-        """Record a merged round. ``merged``: rows inserted, updated, deleted and quarantined by table."""
+        """Record a merged round. ``merged``: rows inserted, updated, deleted and quarantined by table.
+
+        ``missing``: rows that changes update or delete and that the lake table does not have, by table.
+        """
         with self._lock:
             held = self._stream
             held.rounds += 1
@@ -159,6 +169,8 @@ class ConnectorMetrics:
             for table, counts in merged.items():
                 sums = held.merged.setdefault(table, [0] * len(_CHANGES))
                 held.merged[table] = [a + b for a, b in zip(sums, counts, strict=True)]
+            for table, count in missing.items():
+                held.missing[table] = held.missing.get(table, 0) + count
 
     # Prometheus.
 
@@ -287,7 +299,14 @@ class ConnectorMetrics:
                 changed.add_metric((self._name, table, change), count)
         for table in sorted(held.paused):
             paused.add_metric((self._name, table), 1)
-        return [lag, rounds, seconds, changed, paused]
+        missing = CounterMetricFamily(
+            "wal2lake_missing_rows",
+            "Rows that changes update or delete and that the lake table does not have.",
+            labels=("name", "table"),
+        )
+        for table, count in sorted(held.missing.items()):
+            missing.add_metric((self._name, table), count)
+        return [lag, rounds, seconds, changed, paused, missing]
 
 
 _CHANGES = ("inserted", "updated", "deleted", "quarantined")

@@ -68,9 +68,10 @@ def _net_rows(target: Target, found: Surplus) -> NetRows:
         plus = plus.append_column(each, pa.array(np.full(plus.num_rows, value, dtype=np.int64)).cast(each.type))
     plus, minus = conform(plus, lake), found.extra.select(compared.read).combine_chunks()
     if not minus.num_rows:
-        return NetRows(plus, plus.num_rows, minus, np.zeros(0, dtype=np.int64), None)
+        return NetRows.added(plus, minus)
     coder, codes = Tuples.number([column(minus, name) for name in compared.read], exact=True)
     times = np.bincount(codes)
     place = np.empty(len(times), dtype=np.int64)
     place[codes] = np.arange(len(codes))
-    return NetRows(plus, plus.num_rows, minus.take(pa.array(place)), times, coder)
+    lsns = np.full(len(times), target.version.place.merged, dtype=np.int64)
+    return NetRows(plus, plus.num_rows, minus.take(pa.array(place)), times, coder, times, lsns)

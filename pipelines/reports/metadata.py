@@ -61,6 +61,8 @@ def table(totals: TableTotals) -> Metadata:
             "lag_seconds_max": round(totals.lag_seconds_max, 3),
             "seconds": round(totals.seconds, 3),
         }
+    if totals.missing:
+        found["missing_rows"] = totals.missing
     return found
 
 

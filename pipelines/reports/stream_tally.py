@@ -19,7 +19,10 @@ from cdc_core.schema.table import TableId
 
 @dataclass(slots=True)
 class TableTotals:
-    """A table's merges since its last report: sums, the last merge's position and lags, and the maximum lag."""
+    """A table's merges since its last report: sums, the last merge's position and lags, and the maximum lag.
+
+    ``missing``: rows that changes update or delete and that were not in the lake table.
+    """
 
     rounds: int = 0
     events: int = 0
@@ -27,6 +30,7 @@ class TableTotals:
     updated: int = 0
     deleted: int = 0
     quarantined: int = 0
+    missing: int = 0
     seconds: float = 0.0
     lsn: Lsn = Lsn(0)  # noqa: RUF009  (an LSN is an int: it cannot change)
     lake_version: int = -1
@@ -36,7 +40,7 @@ class TableTotals:
 
     def add(self, other: TableTotals) -> None:
         """Add later totals."""
-        for name in ("rounds", "events", "inserted", "updated", "deleted", "quarantined", "seconds"):
+        for name in ("rounds", "events", "inserted", "updated", "deleted", "quarantined", "missing", "seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.lag_seconds_max = max(self.lag_seconds_max, other.lag_seconds_max)
         if other.rounds:
@@ -59,6 +63,7 @@ class TableTotals:
             merge.updated,
             merge.deleted,
             merge.check.quarantined if merge.check else 0,
+            0,
             merge.seconds,
             merge.lsn,
             merge.lake_version,
@@ -213,6 +218,7 @@ class RunTally:
                 if held.error != error:
                     self._mark_unreported(held.clock)
                 held.error = error
+                held.totals.missing += report.missing.get(table, 0)
 
     def due(self) -> list[TableId]:
         """The tables whose report is due, longest waiting first."""

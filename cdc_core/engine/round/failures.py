@@ -41,6 +41,9 @@ def note_failure(
         pauses.pause(table, PauseCause.CHANGES_REFUSED, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, RereadNeededError):
         pauses.want_reread(table, error.message)
+        # Where the policy has paused it instead, a replay re-reads it: its changes would be refused again.
+        pauses.require_reread(table, error.message)
+        merge_state.failed_at = None  # there is nothing to wait for
         if error.remedy and not limit.allows(table):
             pauses.pause(table, PauseCause.REREAD_LIMIT, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, TransientError):

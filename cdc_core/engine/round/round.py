@@ -48,6 +48,7 @@ from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.engine.slice.order import Replay, SliceOrder
 from cdc_core.engine.slice.outcome import SliceOutcome
+from cdc_core.errors import MissingRowsError
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lsn import Lsn
@@ -106,7 +107,14 @@ class Rounds:
         again = {o.table: o.done.quarantined or QuarantineReport() for o in outcomes if o.table in replays}
         parts = cpu_parts(outcomes)
         return RoundReport(
-            to_lsn, tuple(merges), failed, seconds=seconds, parts=parts, replays=again, has_rest=self.has_rest
+            to_lsn,
+            tuple(merges),
+            failed,
+            seconds=seconds,
+            parts=parts,
+            replays=again,
+            has_rest=self.has_rest,
+            missing={o.table: o.error.count for o in outcomes if isinstance(o.error, MissingRowsError)},
         )
 
     def _note_lost(self, outcomes: Sequence[SliceOutcome]) -> None:

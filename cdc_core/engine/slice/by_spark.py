@@ -86,7 +86,7 @@ class SparkMerge:
         # delta-rs has read the log already. To ask Spark would be a query of its own for each merge.
         enables_vectors = self.features.marks_rows(lake) and not lake.marks_rows
         with received(f"merging changes of {self.table}"):
-            return apply_staged(spark, waiting.path, waiting.facts, commit, enables_vectors)
+            return apply_staged(spark, waiting.path, waiting.facts, commit, enables_vectors, str(self.table))
 
     def _check_position(self, lake: DeltaTable, waiting: Staged, app: str) -> None:
         """Raise TransientError if the table is not one that the staged rows were prepared for.

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.checks.table_checks import TableChecks, report_of
+from cdc_core.engine.slice.absent_rows import Expectation
 from cdc_core.engine.slice.append import Appended
 from cdc_core.engine.slice.lake_tables import opened_existing
 from cdc_core.engine.slice.large import LargeSlice, repeats_keys
@@ -48,7 +49,10 @@ _SURPLUS_LSN = 1
 
 @dataclass(frozen=True, slots=True)
 class LakeMerge:
-    """Merges slices; ``run`` and ``scope`` as in ``SliceTask``, ``watch`` measures the parts of this one."""
+    """Merges slices; ``run`` and ``scope`` as in ``SliceTask``, ``watch`` measures the parts of this one.
+
+    ``expected`` is what a slice's changes must find in the lake.
+    """
 
     run: str
     scope: str
@@ -56,6 +60,7 @@ class LakeMerge:
     checks: TableChecks
     writer: LakeWriter
     watch: Stopwatch
+    expected: Expectation
 
     def merge(self, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
         """Merge the order's changes into its lake table; yields the result of each step when it is durable.
@@ -146,7 +151,7 @@ class LakeMerge:
 
         def attempt() -> Applied | Staged | None:
             stands = self._position(lake, merge)
-            return None if stands.lsn is not None else self.writer.write(lake, merge, rows, self.scope)
+            return None if stands.lsn is not None else self.writer.write(lake, merge, rows, self.scope, None)
 
         with self.watch("apply"):
             return _result(on_conflict(attempt, lake))
@@ -231,7 +236,9 @@ class LakeMerge:
             return None
         rest = filtered.rows if stands.lsn is None else between(filtered.rows, stands.lsn, merge.to_lsn)
         rest = pa.concat_tables([filtered.earlier, rest]) if filtered.earlier.num_rows else rest
-        return self.writer.write(lake, merge, rest, self.scope) if rest.num_rows or filtered.changed else None
+        if not rest.num_rows and not filtered.changed:
+            return None
+        return self.writer.write(lake, merge, rest, self.scope, self.expected)
 
     def _position(self, lake: DeltaTable, merge: Merge) -> LakePosition:
         return self.position(lake, merge.table.id, merge.snapshot.token)

@@ -30,6 +30,7 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.reports import CheckReport, QuarantineReport
+from cdc_core.engine.slice.absent_rows import Expectation
 from cdc_core.engine.slice.apply_method import ApplyMethod, method_for_parts, takes_files
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch, overtaken
@@ -37,6 +38,7 @@ from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
 from cdc_core.engine.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CommitConflictError
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.changes import Changes, prepare
 from cdc_core.lake.apply.staging import StagedFacts, numbered_from, staged
@@ -81,6 +83,10 @@ class SliceWork(Protocol):
     @property
     def checks(self) -> TableChecks:
         """The quality checks of all tables."""
+
+    @property
+    def expected(self) -> Expectation:
+        """What changes must find in the lake."""
 
     def checked(self, lake: DeltaTable, merge: Merge, changes: pa.Table, follows: bool = False) -> CheckedSlice:
         """Return the rows for the lake; the others are in the quarantine table when this returns."""
@@ -322,7 +328,7 @@ class LargeSlice:
         has_rows = method is ApplyMethod.ADD or buckets.octets > 0
         if self._truncates and (method is ApplyMethod.FILES or not has_rows):
             raise _NotDivisibleError
-        copy, files = WorkingCopy(self.lake), list[DataFile]()
+        copy, files, absent = WorkingCopy(self.lake), list[DataFile](), list[AbsentRows | None]()
         staging = _StagedParts(writer.staging, writer.owner, str(self.merge.table.id))
         for part in buckets.parts():
             octets = part.nbytes
@@ -331,19 +337,24 @@ class LargeSlice:
             release(octets)
             with self.watch("apply"):
                 if method is ApplyMethod.SPARK:
-                    staging.add(*staged(changes))
+                    staging.add(*staged(changes, self._expected(changes)))
                 elif method is ApplyMethod.FILES:
-                    writer.write_to_copy(self.lake, self.merge, copy, changes)
+                    absent.append(writer.write_to_copy(self.lake, self.merge, copy, changes))
                 else:
                     assert isinstance(changes, Inserts | Replacement)
                     files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
+                    absent.append(changes.expected)
             del changes
+        self.work.expected.check(self.merge, self.lake.schema, absent)
         if staging.facts is not None:
             return Merged(staged=staging.staged(self.merged, self.merge.to_lsn, self._whole.rows))
         if method is ApplyMethod.FILES:
             return Merged(self._commit_copy(copy))
         replaces = method is ApplyMethod.ADD and self._whole.truncated_at is not None
         return Merged(self._commit_files(files, replaces, self._whole.rows))
+
+    def _expected(self, changes: Changes) -> AbsentRows | None:
+        return self.work.expected.unexcused(self.merge, self.lake.schema, changes.expected)
 
     def _prepared(self, part: pa.Table, checks: _PartChecks) -> Changes:
         # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from cdc_core import failpoints
 from cdc_core.engine.checks.table_checks import TableChecks
+from cdc_core.engine.slice.absent_rows import Expectation
 from cdc_core.engine.slice.append import Appended, ChangelogWriter
 from cdc_core.engine.slice.lake_merge import LakeMerge
 from cdc_core.engine.slice.lake_tables import LakeTables
@@ -35,6 +36,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.schema.table import TableId
 from cdc_core.storage_faults import storage_fault
 
 _log = logging.getLogger(__name__)
@@ -42,7 +44,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """Processes one table in a round; picklable. ``run`` distinguishes this run's open tables from another run's."""
+    """Processes one table in a round; picklable. ``run`` distinguishes this run's open tables from another run's.
+
+    ``partly_read`` are the tables of which snapshots read only what a statement of the user's selects.
+    """
 
     run: str
     scope: str
@@ -51,6 +56,7 @@ class SliceTask:
     checks: TableChecks
     tables: LakeTables
     writer: LakeWriter
+    partly_read: frozenset[TableId] = frozenset()
     armed: failpoints.Armed | None = field(default_factory=failpoints.armed)
 
     @property
@@ -58,6 +64,12 @@ class SliceTask:
         """Writes the changelogs of tables."""
         writer = self.writer
         return ChangelogWriter(self.run, self.scope, self.paths, self.plan, writer.owner, writer.history_minutes)
+
+    @property
+    def expected(self) -> Expectation:
+        """What the changes of a slice must find in the lake."""
+        skipped = self.plan.selection.skipped_operations
+        return Expectation(self.run, self.scope, self.paths, skipped, self.partly_read)
 
     def __call__(self, order: SliceOrder) -> SliceOutcome:
         """Append, check and apply the slice of ``order``.
@@ -85,7 +97,8 @@ class SliceTask:
     def _merge(self, order: SliceOrder, new: Appended | None, outcome: SliceOutcome, watch: Stopwatch) -> SliceOutcome:
         """Return the outcome after the merge. After an error it contains what was done before."""
         failpoints.hit(failpoints.BETWEEN_MERGES)
-        done, merge = Merged(), LakeMerge(self.run, self.scope, self.paths, self.checks, self.writer, watch)
+        done = Merged()
+        merge = LakeMerge(self.run, self.scope, self.paths, self.checks, self.writer, watch, self.expected)
         try:
             path = self.paths.lake(order.table)
             lake = self.tables.prepare(self.run, path, order.schema, self.plan, self.scope)

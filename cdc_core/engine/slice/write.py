@@ -17,10 +17,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.engine.slice.absent_rows import Expectation
 from cdc_core.engine.slice.apply_method import ApplyMethod, Limits, method_for
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied, Staged
 from cdc_core.errors import CommitConflictError
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.changes import Changes, apply, prepare, prepare_placed
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.apply.staging import staged
@@ -78,14 +80,19 @@ class LakeWriter:
         """Return what may be done with a lake table in a merge."""
         return Limits(merge.engine, self.rewrite_max_bytes, self.features.marks_rows(lake))
 
-    def write(self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str) -> Applied | Staged:
+    def write(
+        self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str, expected: Expectation | None
+    ) -> Applied | Staged:
         """Merge change rows into the table in one commit, or stage them for Spark.
 
+        ``expected``: what the changes must find; None for changes of wal2lake's own, which need not find anything.
         Raises CommitConflictError if another commit was made first, TableError if the changed rows cannot be
-        identified, IndexesMissingError if that needs indexes which are to be made beside the rounds.
+        identified or are absent, IndexesMissingError if that needs indexes which are to be made beside the rounds.
         """
         changes = prepare(rows, merge.table, lake.schema, merge.snapshot.visible)
-        return self._apply(lake, merge, changes, scope, failpoints.DURING_MERGE, index_seconds=_INDEX_SECONDS)
+        return self._apply(
+            lake, merge, changes, scope, failpoints.DURING_MERGE, index_seconds=_INDEX_SECONDS, expected=expected
+        )
 
     def write_placed(self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str) -> Applied | Staged:
         """As ``write``, for late change rows of a history table, which become versions between the existing ones."""
@@ -107,12 +114,16 @@ class LakeWriter:
         failpoint: str,
         more: Mapping[str, int] | None = None,
         index_seconds: float = math.inf,
+        expected: Expectation | None = None,
     ) -> Applied | Staged:
         """Apply prepared changes by the method that fits them. ``more`` are further positions of the commit."""
         limits = self.limits(lake, merge)
         if method_for(lake, changes, limits) is ApplyMethod.SPARK:
-            return self.stage(merge, changes, lake_position(lake, scope, merge.table.id).merged)
+            needed = None if expected is None else expected.unexcused(merge, lake.schema, changes.expected)
+            return self.stage(merge, changes, lake_position(lake, scope, merge.table.id).merged, needed)
         effect = apply(lake, changes, ways=replace(self._ways(limits), index_seconds=index_seconds))
+        if expected is not None:
+            expected.check(merge, lake.schema, [effect.absent])
         if effect.marked:
             _allow_marks(lake, merge.table.id)
         files = self._files(lake, merge, effect)
@@ -133,8 +144,8 @@ class LakeWriter:
         came = sum(file.rows for file in files)
         return Applied(version, came, came, 0, gone)
 
-    def write_to_copy(self, lake: DeltaTable, merge: Merge, copy: WorkingCopy, changes: Changes) -> None:
-        """Apply a part of a slice to a working copy of the table."""
+    def write_to_copy(self, lake: DeltaTable, merge: Merge, copy: WorkingCopy, changes: Changes) -> AbsentRows | None:
+        """Apply a part of a slice to a working copy of the table; returns the absent rows, which it must find."""
         effect = apply(copy, changes, ways=self._ways(self.limits(lake, merge)))
         files = self._files(lake, merge, effect)
         copy.replace(effect.removed, files)
@@ -142,6 +153,7 @@ class LakeWriter:
         copy.inserted += effect.inserted
         copy.updated += effect.updated
         copy.deleted += effect.deleted
+        return effect.absent
 
     def commit_copy(self, lake: DeltaTable, merge: Merge, scope: str, copy: WorkingCopy, events: int) -> Applied:
         """Commit a working copy. Raises CommitConflictError if another commit was made first."""
@@ -151,9 +163,12 @@ class LakeWriter:
         version = _commit(lake, merge, scope, copy.added, copy.removed, marked=copy.marked)
         return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
 
-    def stage(self, merge: Merge, changes: Changes, merged: int) -> Staged:
-        """Write changes to the staging folder for Spark, prepared for a table that is merged up to ``merged``."""
-        rows, facts = staged(changes)
+    def stage(self, merge: Merge, changes: Changes, merged: int, needed: AbsentRows | None) -> Staged:
+        """Write changes to the staging folder for Spark, prepared for a table that is merged up to ``merged``.
+
+        ``needed`` are the rows that they must find.
+        """
+        rows, facts = staged(changes, needed)
         path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
         write_parquet(rows, path, self.owner, str(merge.table.id))
         return Staged(path, merged, merge.to_lsn, changes.events, facts)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, parts_of
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways
@@ -22,6 +23,7 @@ class Inserts:
     events: int
     guarded: bool
     plus: pa.Table
+    expected: ClassVar[None] = None
 
     def candidates(self, content: Content) -> list[DataFile]:
         """Return no file."""
@@ -34,12 +36,16 @@ class Inserts:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The table's entire content after a truncate: ``plus`` (lake rows). ``events`` is the number of change rows."""
+    """The table's entire content after a truncate: ``plus`` (lake rows). ``events`` is the number of change rows.
+
+    ``expected``: rows that changes after the truncate must find, and that no change after it has written.
+    """
 
     strategy: ClassVar[MergeStrategy] = MergeStrategy.REPLACE
     events: int
     guarded: bool
     plus: pa.Table
+    expected: AbsentRows | None = None
 
     def candidates(self, content: Content) -> list[DataFile]:
         """Return no file: those that are removed are not read."""
@@ -48,4 +54,5 @@ class Replacement:
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect: all files removed, rows added."""
         removed, parts = list(content.files), parts_of(self.plus, content.files, file_bytes)
-        return Rewrite(removed, parts, self.plus.num_rows, 0, sum(file.live for file in removed))
+        gone = sum(file.live for file in removed)
+        return Rewrite(removed, parts, self.plus.num_rows, 0, gone, absent=self.expected)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.added import Inserts, Replacement
-from cdc_core.lake.apply.keyed import KeyedChanges
-from cdc_core.lake.apply.multiset_rows import MultisetChanges
+from cdc_core.lake.apply.keyed import KeyedChanges, absent_of
+from cdc_core.lake.apply.multiset_rows import MultisetChanges, absent_rows
 from cdc_core.lake.apply.past_versions import PlacedChanges, placed_versions
 from cdc_core.lake.apply.rewrite import FILE_BYTES, Rewrite
 from cdc_core.lake.apply.versioned import VersionedChanges
@@ -85,9 +87,12 @@ def _replacement(
     rows: pa.Table, facts: Survey, at: tuple[int, int], key: tuple[str, ...], schema: pa.Schema, guarded: bool
 ) -> Changes:
     rest = after_position(rows, at)
+    absent: AbsentRows | None
     if key:
         reduced = reduce_slice(rest, key, schema)
         plus = reduced.rows.filter(pa.array(~reduced.deleted))
+        absent = absent_of(reduced, np.zeros(len(reduced.deleted), dtype=bool))
     else:
-        plus = net_rows(rest, schema).plus
-    return Replacement(facts.rows, guarded, plus)
+        net = net_rows(rest, schema)
+        plus, absent = net.plus, absent_rows(net, net.needed)
+    return Replacement(facts.rows, guarded, plus, absent)

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, TouchedFile, effect, with_kept_values
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
@@ -47,12 +48,18 @@ class KeyedChanges:
             return list(content.files)
         return Ranges.of(self.reduced.keys, self.reduced.index.columns.names).candidates(content.files)
 
+    @property
+    def expected(self) -> AbsentRows | None:
+        """The rows that the changes must find, as if none of them were there."""
+        return absent_of(self.reduced, np.zeros(len(self.reduced.deleted), dtype=bool))
+
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect. Shape: change rows -> files removed, rows marked, tables of ``content.schema`` added."""
         hits = _once(self._hits(content, ways), len(self.reduced.deleted))
-        matched = np.zeros(len(self.reduced.deleted), dtype=bool)
+        matched, present = (np.zeros(len(self.reduced.deleted), dtype=bool) for _ in range(2))
         for found in hits:
             matched[found.keys] = True
+            present[found.keys[found.present]] = True
         inserted = ~matched & ~self.reduced.deleted
         reduced = _with_moved_values(content, self.reduced, hits)
         touched = [found for found in hits if found.newer.any() or len(found.truncated)]
@@ -64,7 +71,8 @@ class KeyedChanges:
         ]
         changed = sum(int(np.count_nonzero(found.newer)) + len(found.truncated) for found in touched)
         removed, marks, rows = effect(content, [each.touched(reduced) for each in touched], fresh, ways, file_bytes)
-        return Rewrite(removed, rows, int(np.count_nonzero(inserted)), changed - sum(gone), sum(gone), marks)
+        absent = absent_of(self.reduced, present)
+        return Rewrite(removed, rows, int(np.count_nonzero(inserted)), changed - sum(gone), sum(gone), marks, absent)
 
     def _hits(self, content: Content, ways: Ways) -> list[_Hits]:
         """Return the hits of each file that has any."""
@@ -82,7 +90,8 @@ class KeyedChanges:
     def _compared(self, content: Content, file: DataFile, places: np.ndarray, keys: np.ndarray) -> _Hits:
         """Compare lake rows with the changes of their keys. Shape: int64[H] each"""
         reduced = self.reduced
-        newer, dead = np.ones(len(places), dtype=bool), np.zeros(len(places), dtype=bool)
+        newer, present = (np.ones(len(places), dtype=bool) for _ in range(2))
+        dead = np.zeros(len(places), dtype=bool)
         is_compared = self.guarded and not _is_older(file, reduced)
         names = [*(_POSITION if is_compared else ()), *([DELETED] if reduced.marks else ())]
         if names and len(places):
@@ -91,8 +100,9 @@ class KeyedChanges:
                 newer = _newer(reduced, keys, rows)
             if reduced.marks:
                 dead = ~is_live(rows)
+                present = ~(dead & newer)
                 newer &= ~(dead & reduced.deleted[keys])
-        return _Hits(file, places, keys, newer, dead, np.zeros(0, dtype=np.int64))
+        return _Hits(file, places, keys, newer, dead, present, np.zeros(0, dtype=np.int64))
 
     def _truncated(self, content: Content, found: _Hits, truncation: Truncation) -> np.ndarray:
         """Return the positions of a file's other rows that a truncate marks."""
@@ -105,7 +115,8 @@ class KeyedChanges:
 class _Hits:
     """Rows of a file whose key is in the slice: their positions, their keys' numbers, whether the change is newer.
 
-    ``dead``: the lake row is marked as deleted (``soft``). ``truncated`` are the positions of rows that a truncate
+    ``dead``: the lake row is marked as deleted (``soft``). ``present``: there is a row for the changes of the key, not
+    one that was deleted before them. ``truncated`` are the positions of rows that a truncate
     marks. ``again``: another row of the same key, which only a damaged table has, is replaced by the change, and this
     one leaves; None if there is none. Shape: [H] each except truncated, places ascending.
     """
@@ -115,6 +126,7 @@ class _Hits:
     keys: np.ndarray
     newer: np.ndarray
     dead: np.ndarray
+    present: np.ndarray
     truncated: np.ndarray
     again: np.ndarray | None = None
 
@@ -132,6 +144,11 @@ class _Hits:
             return pa.concat_tables([ended, made])
 
         return TouchedFile(self.file, np.union1d(self.places[self.newer], self.truncated), rows)
+
+
+def absent_of(reduced: ReducedSlice, present: np.ndarray) -> AbsentRows | None:
+    """Return the expected rows of keys that are not ``present`` in the lake. Shape: bool[R]."""
+    return AbsentRows.of_keys(reduced.expected, present, reduced.seek[~reduced.deleted], reduced.index)
 
 
 def _once(hits: list[_Hits], count: int) -> list[_Hits]:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, TouchedFile, effect
 from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
@@ -39,24 +40,38 @@ class MultisetChanges:
     net: NetRows
 
     def candidates(self, content: Content) -> list[DataFile]:
-        """Return the files that may contain removed rows, from the log's statistics alone; no file is read."""
-        minus = self.net.minus.filter(pa.array(self.net.times > 0))
+        """Return the files that may contain rows that changes need, from the statistics alone; no file is read."""
+        minus = self.net.minus.filter(pa.array(self.net.needed > 0))
         return Ranges.of(minus, minus.schema.names).candidates(content.files) if minus.num_rows else []
+
+    @property
+    def expected(self) -> AbsentRows | None:
+        """The rows that the changes must find, as if none of them were there."""
+        return absent_rows(self.net, self.net.needed)
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect: of equal rows, those found first are removed."""
         net = self.net
-        times, selective = net.times.copy(), _selective(net)
+        times, needed, selective = net.times.copy(), net.needed.copy(), _selective(net)
         touched: list[TouchedFile] = []
         for file in self.candidates(content):
-            if net.coder is None or not times.any():
+            if net.coder is None or not needed.any():
                 break
-            places = _removed(content, file, net.minus.schema.names, net.coder, selective, times)
+            places = _removed(content, file, net.minus.schema.names, net.coder, selective, times, needed)
             if len(places):
                 touched.append(TouchedFile(file, places))
         lost = sum(len(found.places) for found in touched) + net.came - net.plus.num_rows
         removed, marks, rows = effect(content, touched, net.plus, ways, file_bytes)
-        return Rewrite(removed, rows, net.came, 0, lost, marks)
+        return Rewrite(removed, rows, net.came, 0, lost, marks, absent_rows(net, needed))
+
+
+def absent_rows(net: NetRows, needed: np.ndarray) -> AbsentRows | None:
+    """Return the rows that are left of those that changes need, as often as in ``needed``. Shape: int64[K]"""
+    numbers = np.flatnonzero(needed)
+    if not len(numbers) or net.coder is None:
+        return None
+    keeps = np.zeros(len(numbers), dtype=bool)
+    return AbsentRows(numbers, needed[numbers], net.lsns[numbers], keeps, None, net.coder)
 
 
 def _removed(
@@ -66,22 +81,35 @@ def _removed(
     coder: Tuples,
     selective: Sequence[tuple[str, Coder]],
     times: np.ndarray,
+    needed: np.ndarray,
 ) -> np.ndarray:
-    """Return the positions in a file of the rows that are removed; reduces ``times``. Shape: times[K] -> int64[P]"""
+    """Return the positions in a file of the rows that are removed; reduces ``times`` by them.
+
+    ``needed`` is reduced by all rows equal to one. Shape: times[K], needed[K] -> int64[P]
+    """
     places = _possible(content, file, selective)
     if places is not None:
         if not len(places):
             return places
         rows = content.read_at(file, places, names)
-        return np.asarray(places[taken(coder.codes([column(rows, name) for name in names]), times)])
+        codes = coder.codes([column(rows, name) for name in names])
+        _reduce(needed, codes)
+        return np.asarray(places[taken(codes, times)])
     parts = list[np.ndarray]()
     for held in content.batches(file) if has_large_rows(file) else iter([content.read(file, names)]):
-        parts.append(taken(coder.codes([column(held, name) for name in names]), times))
+        codes = coder.codes([column(held, name) for name in names])
+        _reduce(needed, codes)
+        parts.append(taken(codes, times))
         octets = held.nbytes
         del held
         release(octets)
     gone = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
     return live_places(content, file, np.flatnonzero(gone))
+
+
+def _reduce(needed: np.ndarray, codes: np.ndarray) -> None:
+    """Reduce the numbers of needed rows by those that are there. Shape: int64[K], int64[N] with -1 for others"""
+    np.maximum(needed - np.bincount(codes[codes >= 0], minlength=len(needed)), 0, out=needed)
 
 
 def _possible(content: Content, file: DataFile, selective: Sequence[tuple[str, Coder]]) -> np.ndarray | None:

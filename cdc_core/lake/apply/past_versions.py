@@ -86,6 +86,7 @@ class PlacedChanges:
     """Late changes of a history table. ``events`` is the number of change rows."""
 
     strategy: ClassVar[MergeStrategy] = MergeStrategy.PLACED
+    expected: ClassVar[None] = None
     events: int
     guarded: bool
     placed: PlacedVersions

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.ways import Ways, among_live
 from cdc_core.lake.delta.candidates import Content
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
@@ -26,7 +27,8 @@ RowsAt = Callable[[np.ndarray, Sequence[str] | None], pa.Table]
 class Rewrite:
     """The removed files, the ``marked`` rows of others, and the rows that take their place, one table per file.
 
-    ``rows`` is read while it is iterated, once. The others and the counts are known before.
+    ``rows`` is read while it is iterated, once. The others and the counts are known before; so are ``absent`` rows,
+    which changes must find and do not.
     """
 
     removed: list[DataFile]
@@ -35,6 +37,7 @@ class Rewrite:
     updated: int = 0
     deleted: int = 0
     marked: list[MarkedRows] = field(default_factory=list)
+    absent: AbsentRows | None = None
 
     @property
     def bytes_rewritten(self) -> int:

@@ -11,6 +11,9 @@ The rows are in the lake's columns and types, so that only the matching lake row
     VERSIONS          one row per key event (key ``__number``) in the order of ``__touch``, with its position and
                       ``__key``; where ``__put`` the version that it begins, with ``__keep``, and ``__seek`` for any key
     PLACED            versions that are new, or have other ends than in the lake
+
+MULTISET, MERGE and VERSIONS also have ``__needs``: for a row that must find another one in the lake, the commit LSN of
+the first such change, else null.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.changes import Changes
 from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.apply.multiset_rows import MultisetChanges
@@ -39,6 +43,7 @@ from cdc_core.lake.rows.images import indices
 
 NUMBER, TOUCH, PUT = helper("__number"), helper("__touch"), helper("__put")
 GONE, KEEP, KEY, SEEK, SIGN = (helper(name) for name in ("__gone", "__keep", "__key", "__seek", "__sign"))
+NEEDS = helper("__needs")
 _NAMES = pa.list_(pa.string())
 
 
@@ -79,12 +84,17 @@ class StagedFacts:
         )
 
 
-def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
-    """Return the rows to be written, and the facts about them."""
+def staged(changes: Changes, needed: AbsentRows | None = None) -> tuple[pa.Table, StagedFacts]:
+    """Return the rows to be written, and the facts about them. ``needed``: the rows that they must find in the lake."""
     if isinstance(changes, KeyedChanges):
-        return _keyed(changes.reduced, changes.guarded)
+        rows, facts = _keyed(changes.reduced, changes.guarded)
+        return _with_needs(rows, np.arange(rows.num_rows), needed), facts
     if isinstance(changes, VersionedChanges):
-        return _touches(changes.versions, changes.guarded)
+        rows, facts = _touches(changes.versions, changes.guarded)
+        _, first = np.unique(changes.versions.key, return_index=True)
+        numbers = np.full(rows.num_rows, -1, dtype=np.int64)
+        numbers[first] = changes.versions.key[first]
+        return _with_needs(rows, numbers, needed), facts
     if isinstance(changes, PlacedChanges):
         placed = changes.placed
         rows = pa.concat_tables([placed.rows, *[each.rows for each in placed.changed]])
@@ -92,7 +102,10 @@ def staged(changes: Changes) -> tuple[pa.Table, StagedFacts]:
     if isinstance(changes, MultisetChanges):
         net = changes.net
         lost = net.came - net.plus.num_rows
-        return _signed(net), StagedFacts(MergeStrategy.MULTISET, changes.guarded, came=net.came, lost=lost)
+        removed = np.repeat(np.arange(len(net.times)), net.times)
+        numbers = np.concatenate([np.full(net.plus.num_rows, -1, dtype=np.int64), removed])
+        rows = _with_needs(_signed(net, removed), numbers, needed)
+        return rows, StagedFacts(MergeStrategy.MULTISET, changes.guarded, came=net.came, lost=lost)
     return changes.plus, StagedFacts(changes.strategy, changes.guarded)
 
 
@@ -196,8 +209,19 @@ def keep_names(keep: Mapping[str, np.ndarray], rows: np.ndarray) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), names, type=_NAMES)
 
 
-def _signed(net: NetRows) -> pa.Table:
-    places = np.repeat(np.arange(len(net.times)), net.times)
+def _with_needs(rows: pa.Table, numbers: np.ndarray, needed: AbsentRows | None) -> pa.Table:
+    """Append ``__needs``; ``numbers`` are those of the rows' keys. Shape: table[N], int64[N] -> table[N]"""
+    place = np.full(rows.num_rows, -1, dtype=np.int64)
+    lsns = pa.array([], pa.int64())
+    if needed is not None:
+        order = np.argsort(needed.numbers)
+        at = np.minimum(np.searchsorted(needed.numbers[order], numbers), len(order) - 1)
+        place = np.where(needed.numbers[order][at] == numbers, order[at], -1)
+        lsns = pa.array(needed.lsns)
+    return rows.append_column(NEEDS, lsns.take(indices(place)))
+
+
+def _signed(net: NetRows, places: np.ndarray) -> pa.Table:
     gone = net.minus.take(pa.array(places))
     schema = net.plus.schema
     columns = [

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import (
     Rewrite,
     RowsAt,
@@ -72,7 +73,19 @@ class VersionedChanges:
         touched = [found.touched(versions) for found in hits if len(found.places) or len(found.truncated)]
         count = sum(len(found.places) for found in touched)
         removed, marks, tables = apart(content, touched, begun, past, ways, file_bytes)
-        return Rewrite(removed, tables, rows.num_rows, count, 0, marks)
+        return Rewrite(removed, tables, rows.num_rows, count, 0, marks, self._absent(hits))
+
+    @property
+    def expected(self) -> AbsentRows | None:
+        """The rows that the changes must find, as if none of them were there."""
+        return self._absent(())
+
+    def _absent(self, hits: Sequence[_Hits]) -> AbsentRows | None:
+        versions = self.versions
+        present = np.zeros(versions.keys.num_rows, dtype=bool)
+        for found in hits:
+            present[found.keys] = True
+        return AbsentRows.of_keys(versions.expected, present, versions.seek, versions.index)
 
     def _hits(self, content: Content, ways: Ways, done: np.ndarray) -> list[_Hits]:
         """Return the hits of each file that has any; ``done`` is set, for each key, to the key events in the lake."""

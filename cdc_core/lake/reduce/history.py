@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cdc_core.lake.delete_columns import CURRENT, FROM_LSN, FROM_TIME, POSITION, TO, as_live, with_column
 from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.reduce.expected_rows import ExpectedRows
 from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, state_rows
 from cdc_core.lake.reduce.row_states import Truncation, known_states, next_of_key, truncation_of, with_truncates
 from cdc_core.lake.rows.images import chosen, column, indices
@@ -30,7 +31,7 @@ class VersionedSlice:
     ``key`` is its key's number and ``at`` its position (the columns of POSITION). ``rows`` are the versions, each begun
     by the key event ``begun``, in the lake's schema; they end at their key's next one. ``keep`` and ``seek`` are as in
     ``ReducedSlice``: values taken from the lake's current row at a row of ``keys``. ``truncated`` ends all versions of
-    the lake whose keys are not in the slice.
+    the lake whose keys are not in the slice. ``expected``: the keys at which the lake must have a current row.
     ``found``: the versions are rows that were read, and one that equals the lake's current row changes nothing.
     Shape: keys[K], key[T], at[T], rows[V], begun[V], masks of keep[V], seek[V]
     """
@@ -43,6 +44,7 @@ class VersionedSlice:
     begun: np.ndarray
     keep: dict[str, np.ndarray]
     seek: np.ndarray
+    expected: ExpectedRows
     truncated: Truncation | None = None
     found: bool = False
 
@@ -58,7 +60,10 @@ def version_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Vers
     own = _own_columns(at.take(pa.array(begun)), at.take(indices(following)), following < 0)
     made = state_rows(events.upserts, known.sources, known.base, schema, own)
     truncated = truncation_of(events.rows, events.truncates)
-    return VersionedSlice(events.index, events.keys, key_events.key, at, made, begun, known.keep, known.seek, truncated)
+    expected = ExpectedRows.of(key_events, events.rows, events.truncates, events.keys.num_rows)
+    return VersionedSlice(
+        events.index, events.keys, key_events.key, at, made, begun, known.keep, known.seek, expected, truncated
+    )
 
 
 def found_versions(reduced: ReducedSlice, schema: pa.Schema, lsn: int) -> VersionedSlice:
@@ -73,7 +78,9 @@ def found_versions(reduced: ReducedSlice, schema: pa.Schema, lsn: int) -> Versio
     made = as_live(rows.take(pa.array(begun)), DeleteMode.HISTORY).select(schema.names)
     nothing = np.full(len(begun), -1, dtype=np.int64)
     at = rows.select(list(POSITION))
-    return VersionedSlice(reduced.index, reduced.keys, np.arange(count), at, made, begun, {}, nothing, found=True)
+    return VersionedSlice(
+        reduced.index, reduced.keys, np.arange(count), at, made, begun, {}, nothing, reduced.expected, found=True
+    )
 
 
 def _own_columns(began: pa.Table, ended: pa.Table, current: np.ndarray) -> pa.Table:

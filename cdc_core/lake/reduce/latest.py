@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import META, OWN_NAMES, RESCUED
+from cdc_core.lake.reduce.expected_rows import ExpectedRows
 from cdc_core.lake.reduce.row_states import Truncation, known_states
 from cdc_core.lake.rows.images import (
     chosen,
@@ -44,8 +45,8 @@ class ReducedSlice:
     ``__rescued``). Where ``deleted``, the lake must have no row; then only the position of ``rows`` is used. ``keep``
     maps columns whose value (and text) is the lake's to a mask of the rows for which this is so; ``seek`` is the number
     of the key at which that lake row was before the slice, -1 for a row that keeps nothing. It is the row's own number
-    unless the row changed its key. A missing lake row results in nulls. Shape: keys, rows, deleted, seek and the masks
-    of keep are all [R].
+    unless the row changed its key. A missing lake row results in nulls, and is one of those that are ``expected``.
+    Shape: keys, rows, deleted, seek and the masks of keep are all [R].
     ``marks``: the table keeps deleted rows (``soft``). Then ``deleted`` means that only the key of a row to be marked
     is known, and ``truncated`` is the position at which all other rows of the table are marked, too.
     """
@@ -56,6 +57,7 @@ class ReducedSlice:
     deleted: np.ndarray
     keep: dict[str, np.ndarray]
     seek: np.ndarray
+    expected: ExpectedRows
     marks: bool = False
     truncated: Truncation | None = None
 
@@ -79,7 +81,8 @@ def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduc
     known = known_states(key_events, last[exist], upserts.unsent, events.image_names).spread(exist, len(last))
     own = events.rows.select([each.name for each in META]).take(pa.array(key_events.row[last]))
     made = state_rows(upserts, known.sources, known.base, schema, own)
-    return ReducedSlice(events.index, events.keys, made, known.base < 0, known.keep, known.seek)
+    expected = ExpectedRows.of(key_events, events.rows, events.truncates, events.keys.num_rows)
+    return ReducedSlice(events.index, events.keys, made, known.base < 0, known.keep, known.seek, expected)
 
 
 @dataclass(frozen=True, slots=True)

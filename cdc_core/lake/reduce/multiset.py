@@ -27,7 +27,9 @@ class NetRows:
 
     ``plus`` contains lake rows, ``came`` is their number before cancelling. ``minus`` contains the distinct rows that
     the lake must lose, in the columns of ``image_schema``, ``times`` how often each, ``coder`` their numbers (None if
-    there are none). Shape: minus[K], times[K]
+    there are none). ``needed`` is how many of each the lake must have before the slice, so that every change finds its
+    row: at least ``times``, more if rows are added only after equal ones were removed. ``lsns``: the commit LSN of the
+    first removal of each. Shape: minus[K], times[K], needed[K], lsns[K]
     """
 
     plus: pa.Table
@@ -35,6 +37,14 @@ class NetRows:
     minus: pa.Table
     times: np.ndarray
     coder: Tuples | None
+    needed: np.ndarray
+    lsns: np.ndarray
+
+    @classmethod
+    def added(cls, plus: pa.Table, minus: pa.Table) -> NetRows:
+        """Return rows that are only added; ``minus`` has no rows."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(plus, plus.num_rows, minus, none, None, none, none)
 
 
 def arrivals(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -48,17 +58,42 @@ def net_rows(rows: pa.Table, schema: pa.Schema) -> NetRows:
     plus = arrivals(rows, schema)
     minus = _images(rows, "before", schema).select(image_schema(schema).names)
     if not minus.num_rows:
-        return NetRows(plus, plus.num_rows, minus, np.zeros(0, dtype=np.int64), None)
+        return NetRows.added(plus, minus)
     coder, codes = Tuples.number([column(minus, name) for name in minus.schema.names], exact=True)
     times = np.bincount(codes)
     place = np.empty(len(times), dtype=np.int64)
     place[codes] = np.arange(len(codes))
-    gone = taken(coder.codes([column(plus, name) for name in minus.schema.names]), times)
+    came_as = coder.codes([column(plus, name) for name in minus.schema.names])
+    needed, lsns = _needed(rows, codes, came_as)
+    gone = taken(came_as, times)
     came = plus.num_rows
     # Not copied where all rows stay: a row may be large.
     plus = plus.filter(pa.array(~gone)) if gone.any() else plus
     minus = minus if len(place) == minus.num_rows and (np.diff(place) == 1).all() else minus.take(pa.array(place))
-    return NetRows(plus, came, minus, times, coder)
+    return NetRows(plus, came, minus, times, coder, needed, lsns)
+
+
+def _needed(rows: pa.Table, removed: np.ndarray, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``NetRows.needed`` and ``lsns``, from the numbers of the old images and of the new ones, -1 for others.
+
+    Shape: change rows[N], int64[R], int64[A] -> int64[K] each
+    """
+    lsn, index = (column(rows, name).to_numpy() for name in ("__commit_lsn", "__tx_index"))
+    place = np.empty(rows.num_rows, dtype=np.int64)
+    place[np.lexsort((index, lsn))] = np.arange(rows.num_rows)
+    has_old, has_new = (validity(column(rows, side)) for side in ("before", "after"))
+    equal = added >= 0
+    code = np.concatenate([removed, added[equal]])
+    # An update removes its old row before it adds the new one.
+    at = np.concatenate([2 * place[has_old], 2 * place[has_new][equal] + 1])
+    order = np.lexsort((at, code))
+    lacks = np.cumsum(np.where(order < len(removed), 1, -1))
+    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    before = np.concatenate([[0], lacks[starts[1:] - 1]])
+    most = np.maximum.reduceat(lacks, starts) - before
+    lsns = np.full(len(starts), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(lsns, removed, lsn[has_old])
+    return np.maximum(most, 0), lsns
 
 
 def changed_rows(rows: pa.Table, schema: pa.Schema) -> ChangedKeys:

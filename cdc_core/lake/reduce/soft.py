@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delete_columns import DELETED, POSITION, with_column
+from cdc_core.lake.reduce.expected_rows import ExpectedRows
 from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, state_rows
 from cdc_core.lake.reduce.row_states import Truncation, known_states, truncation_of, with_truncates
 from cdc_core.lake.rows.images import chosen, column
@@ -31,8 +32,9 @@ def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduce
     own = own.append_column(DELETED, pa.array(key_events.deleted[last]))
     made = state_rows(events.upserts, known.sources, known.base, schema, own)
     truncated = truncation_of(events.rows, events.truncates)
+    expected = ExpectedRows.of(key_events, events.rows, events.truncates, events.keys.num_rows)
     return ReducedSlice(
-        events.index, events.keys, made, known.base < 0, known.keep, known.seek, marks=True, truncated=truncated
+        events.index, events.keys, made, known.base < 0, known.keep, known.seek, expected, True, truncated
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from cdc_core.lake.apply.staging import GONE, KEEP, KEY, SEEK, SIGN, StagedFacts
+from cdc_core.errors import MissingRowsError
+from cdc_core.lake.apply.staging import GONE, KEEP, KEY, NEEDS, SEEK, SIGN, StagedFacts
 from cdc_core.lake.apply.strategy import MergeStrategy
-from cdc_core.lake.delete_columns import DELETED
+from cdc_core.lake.delete_columns import DELETED, TO_LSN
 from cdc_core.lake.names import META, RESCUED, helper
 from cdc_core.lake.spark.expressions import (
     Commit,
@@ -38,13 +39,13 @@ _LAKE, _TAKEN, _PLACE = helper("__lake"), helper("__taken"), helper("__place")
 
 
 def apply_staged(
-    spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit, enables_vectors: bool = False
+    spark: SparkSession, staged: str, facts: StagedFacts, commit: Commit, enables_vectors: bool = False, table: str = ""
 ) -> Counts:
     """Apply the rows staged as Parquet under ``staged`` to an existing lake table that has their columns.
 
     Uses a separate session, so tables may be merged in parallel by several threads. Commits nothing if the table
     already has this ``txn`` at this version or a later one. ``enables_vectors``: the table has no deletion vectors, and
-    may get them.
+    may get them. Raises MissingRowsError for the source's ``table`` if rows are absent that must be there.
     """
     session = spark.newSession()
     if enables_vectors and facts.strategy in (MergeStrategy.MERGE, MergeStrategy.VERSIONS, MergeStrategy.PLACED):
@@ -54,6 +55,9 @@ def apply_staged(
         _divide(session, facts.large)
     rows = parquet_files(session, staged)
     lake = session.read.format("delta").load(commit.lake)
+    if NEEDS in rows.columns:
+        _check_needed(rows.filter(F.col(NEEDS).isNotNull()), lake, facts, table)
+        rows = rows.drop(NEEDS)
     if facts.strategy is MergeStrategy.MERGE:
         return _merge(session, rows, lake, facts, commit)
     if facts.strategy is MergeStrategy.VERSIONS:
@@ -70,6 +74,25 @@ def apply_staged(
     _write(multiset_after(rows, lake), commit, "overwrite")
     left = session.read.format("delta").load(commit.lake).count()
     return Counts(facts.came, 0, held + facts.came - left)
+
+
+def _check_needed(rows: DataFrame, lake: DataFrame, facts: StagedFacts, table: str) -> None:
+    """Raise MissingRowsError if the lake does not have the row of each of these staged rows."""
+    if facts.strategy is MergeStrategy.MULTISET:
+        alike = [comparable(F.col(quoted(f.name)), f.dataType) for f in lake.schema.fields if f.name not in _META]
+        both = lake.withColumn(NEEDS, F.lit(None).cast("bigint")).unionByName(rows.drop(SIGN))
+        lacks = F.count(NEEDS) - F.count_if(F.col(NEEDS).isNull())
+        absent = both.groupBy(F.struct(*alike)).agg(lacks.alias(_PLACE), F.min(NEEDS).alias(NEEDS))
+        absent = absent.filter(F.col(_PLACE) > 0)
+    else:
+        same = same_key(lake.schema, facts.key, field_of("t"), field_of(f"s.{KEY}"))
+        if facts.marks:
+            same = same & (~F.col(f"t.{DELETED}") | ~_newer())
+        current = lake.filter(F.col(TO_LSN).isNull()) if facts.strategy is MergeStrategy.VERSIONS else lake
+        absent = rows.alias("s").join(current.alias("t"), same, "left_anti").withColumn(_PLACE, F.lit(1))
+    (found,) = absent.agg(F.sum(_PLACE), F.min(NEEDS)).collect()
+    if found[0]:
+        raise MissingRowsError(table, found[0], found[1])
 
 
 def _divide(session: SparkSession, octets: int) -> None:

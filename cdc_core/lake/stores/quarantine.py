@@ -178,6 +178,13 @@ def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
     return found
 
 
+def quarantined_under(table: DeltaTable, token: int) -> pa.Table:
+    """Return the positions of all change rows written to the table under a snapshot, whatever became of them."""
+    names = [name for name in (*_POSITION, "__token") if name in table.schema.names]
+    parts = [_under(table.read(file, names), token).select(_POSITION) for file in table.files]
+    return pa.concat_tables([pa.schema([(name, pa.int64()) for name in _POSITION]).empty_table(), *parts])
+
+
 def first_waiting(path: str, place: LakePosition) -> int | None:
     """Return the commit LSN of the first waiting change; None if there is none."""
     table = DeltaTable.open(path)

@@ -35,7 +35,7 @@ def one(tmp_path: Path) -> OneTable:
 def plan_of(one: OneTable, order: SliceOrder, new: Appended | None = None, *, is_settled: bool = False) -> Plan:
     task = one.task
     lake = one.held(one.lake)
-    merge = LakeMerge(task.run, SLOT, task.paths, task.checks, task.writer, Stopwatch())
+    merge = LakeMerge(task.run, SLOT, task.paths, task.checks, task.writer, Stopwatch(), task.expected)
     version = lake.version
     try:
         return merge.choose(order, lake, new, is_settled=is_settled)

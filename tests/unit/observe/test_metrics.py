@@ -66,7 +66,7 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     hooks.on_batch(BatchReport(1, {ORDERS: 5, PEOPLE: 2}, Lsn(7000), 900, 0.1))
     check = CheckReport(ORDERS, 5, 2, False)
     merge = MergeReport(ORDERS, Lsn(7000), 3, 5, 2, 1, 0, 0.2, check)
-    hooks.on_round(RoundReport(Lsn(7000), (merge,), {PEOPLE: "paused"}, 300, 1.25, 0.5))
+    hooks.on_round(RoundReport(Lsn(7000), (merge,), {PEOPLE: "paused"}, 300, 1.25, 0.5, missing={PEOPLE: 3}))
     clock.now += 2
     found = values(meter)
     assert len(seen) == 2
@@ -82,6 +82,7 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     assert found["wal2lake_lake_rows_total", "public.orders", "inserted"] == 2
     assert found["wal2lake_lake_rows_total", "public.orders", "quarantined"] == 2
     assert found["wal2lake_table_paused", "public.people"] == 1
+    assert found["wal2lake_missing_rows_total", "public.people"] == 3
 
 
 def test_snapshot_attributes_while_it_goes_on_and_at_its_end(meter, clock):
@@ -176,7 +177,7 @@ def test_the_dashboard_asks_only_for_metrics_that_there_are(meter):
     from pathlib import Path
 
     meter.metrics.connected(["public.orders"])
-    meter.metrics.round(0.1, 0, 0.0, {"public.orders": (1, 0, 0, 0)}, {"public.people"})
+    meter.metrics.round(0.1, 0, 0.0, {"public.orders": (1, 0, 0, 0)}, {"public.people"}, {"public.orders": 2})
     meter.metrics.snapshot_started(["public.orders"])
     meter.metrics.snapshot_rows("public.orders", 1, done=False)
     registry = CollectorRegistry()

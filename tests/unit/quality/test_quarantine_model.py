@@ -262,7 +262,7 @@ def test_changes_that_another_commit_has_merged_meanwhile_are_neither_merged_nor
     one.merge(200)
     # A run that chose its changes before another one committed the first two.
     task, merge = one.task, Merge.of(one.order(300)).with_quarantine()
-    late = LakeMerge(task.run, task.scope, task.paths, task.checks, task.writer, Stopwatch())
+    late = LakeMerge(task.run, task.scope, task.paths, task.checks, task.writer, Stopwatch(), task.expected)
     filtered = late.checked(one.held(one.lake), merge, one.changes(changes)).filtered
     assert (filtered.earlier.num_rows, filtered.rows.column("__tx_index").to_pylist()) == (0, [1])
     assert filtered.quarantined.waiting == 2

@@ -1,0 +1,123 @@
+"""A change that finds no row is never nothing: what may legitimately be absent from a lake table, and what follows.
+
+An update or delete of a slice must find the old row in the lake table (``lake/reduce/expected_rows``). These are all
+cases in which it does not, and the table is right:
+
+    the change was merged before                   left out of the slice, by its position
+    the snapshot in force shows it                 left out of the slice, by its transaction
+    the slice itself has written the row           not expected, by the order of the slice's events at the key
+    the lake row is of the same or a later         found: the change is superseded (rows of incremental snapshots, of
+      position                                     repairs, of replays)
+    a delete of wal2lake's own: surplus rows of    not checked: such rows need not exist
+      a resumed snapshot; chunks, repairs, late
+      versions of a history table
+    a change of its key is, or was, in quarantine  excused here, by the key; unless it omits values (TOAST) that would
+                                                   have to be taken from the row
+    the table does not have all rows by            not checked here (``may_lack_rows``)
+      configuration                                that a row gets nulls in place of unchanged values is said
+
+Everything else is a fault, whatever its cause: the row was removed by another program, a change was lost, or two texts
+of one value differ. Nothing of the slice is committed then; the changes stay in the changelog, and the table is re-read
+(``engine/round/failures``). So a reader sees the table as it was, never a row with nulls in place of unchanged values;
+a crash loses nothing, because the next attempt finds the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.engine.slice.order import Merge
+from cdc_core.engine.slice.schema_versions import by_schema_version, projected
+from cdc_core.errors import MissingRowsError
+from cdc_core.lake.apply.absent import AbsentRows
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.opened import opened
+from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.schema.change_columns import empty_changes
+from cdc_core.lake.stores.changelog import read_positions
+from cdc_core.lake.stores.quarantine import quarantined_under
+from cdc_core.schema.table import TableId, TableSchema
+
+_log = logging.getLogger(__name__)
+
+_WRITING = frozenset("cu")
+
+
+def may_lack_rows(table: TableSchema, token: int, skipped: Collection[str], partly_read: Collection[TableId]) -> str:
+    """Return why a lake table need not have every row of its source; empty if it must.
+
+    ``token`` is that of the snapshot in force, 0 for none, ``skipped`` the operations that are not captured.
+    ``partly_read`` are the tables that snapshots read by a statement of the user's.
+    """
+    marks = table.fingerprint.publication if table.fingerprint is not None else None
+    published = set(marks.operations) if marks is not None and marks.entries else _WRITING
+    if not token:
+        # snapshot.mode=no_data, adopt --events-only, snapshot.include.collection.list, incremental snapshots alone.
+        return "no snapshot has filled it"
+    if table.id in partly_read:
+        return "snapshots read it with a statement of snapshot.select.statement.overrides"
+    if _WRITING & set(skipped):
+        return "skipped.operations leaves out inserts or updates"
+    if _WRITING - published:
+        return "the publication leaves out inserts or updates"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a slice must find in its lake table. ``run``, ``scope`` and ``paths`` as in ``SliceTask``."""
+
+    run: str
+    scope: str
+    paths: LakePaths
+    skipped: tuple[str, ...]
+    partly_read: frozenset[TableId]
+
+    def unexcused(self, merge: Merge, schema: pa.Schema, absent: AbsentRows | None) -> AbsentRows | None:
+        """Return the rows whose absence is a fault, None if there are none; ``schema`` is the lake table's."""
+        if absent is None or self._may_lack_rows(merge):
+            return None
+        quarantined = self._quarantined(merge, schema)
+        return absent.besides(quarantined, schema) if quarantined.num_rows else absent
+
+    def check(self, merge: Merge, schema: pa.Schema, absent: Iterable[AbsentRows | None]) -> None:
+        """Raise MissingRowsError if rows are absent whose absence is a fault. ``absent``: of each part of a slice."""
+        every = [each for each in absent if each is not None]
+        table, reason = str(merge.table.id), self._may_lack_rows(merge)
+        nulls = sum(kept.count for each in every if (kept := each.keeping()) is not None)
+        if reason and nulls:
+            _log.warning(
+                "%s: %d rows that the lake table did not have get nulls in place of unchanged values, which the server "
+                "does not send (TOAST); %s.",
+                *(table, nulls, reason),
+            )
+        found = [left for each in every if (left := self.unexcused(merge, schema, each)) is not None]
+        if found:
+            raise MissingRowsError(table, sum(each.count for each in found), min(each.first_lsn for each in found))
+
+    def _may_lack_rows(self, merge: Merge) -> str:
+        return may_lack_rows(merge.table, merge.snapshot.token, self.skipped, self.partly_read)
+
+    def _quarantined(self, merge: Merge, schema: pa.Schema) -> pa.Table:
+        """Return the change rows that are, or were, in quarantine since the snapshot in force, in the lake's columns.
+
+        Those that the changelog no longer has are left out.
+        """
+        table, none = merge.table.id, empty_changes(schema)
+        quarantine = opened(self.run, self.paths.quarantine(table))
+        changelog = opened(self.run, self.paths.changelog(table))
+        if quarantine is None or changelog is None:
+            return none
+        rows = read_positions(EpochRows.of(changelog, self.scope), quarantined_under(quarantine, merge.snapshot.token))
+        parts = []
+        for version, each in by_schema_version(rows):
+            if merge.schema.views:
+                parts.append(projected(merge.schema, version, each))
+            elif version in (0, merge.schema.schema_version):  # rows of an earlier one excuse nothing
+                parts.append(each)
+        return pa.concat_tables([none, *(conform(part, none.schema) for part in parts)])
