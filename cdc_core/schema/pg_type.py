@@ -29,9 +29,9 @@ class PgType:
     ``name`` is pg_type.typname (``int4``, ``_int4``, ``mood``), ``namespace`` its schema. ``inner`` is the element of
     an array, the base of a domain, the subtype of a range or multirange, else None. ``inner_modifier`` is the modifier
     of a domain's base (pg_type.typtypmod), -1 for none. ``labels`` are an enum's, in sort order. ``scale`` is the
-    number of decimals of money, by the database's lc_monetary; None for other types. ``shows_names``: the text of a
-    value contains names of objects (regclass, aclitem; arrays, domains, ranges and composites of them), so one value
-    has several texts.
+    number of decimals of money, by the database's lc_monetary, also of a composite with money; None for other types.
+    ``shows_names``: the text of a value contains names of objects (regclass, aclitem; arrays, domains, ranges and
+    composites of them), so one value has several texts.
     """
 
     oid: int

@@ -16,6 +16,7 @@ from cdc_core.option import Secret
 from cdc_core.postgres.catalog.money import decimals
 from cdc_core.postgres.catalog.types import TypeCatalog
 from cdc_core.postgres.connect import connect
+from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.schema.pg_type import MONEY
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster, binaries
@@ -205,3 +206,15 @@ def test_a_locale_that_the_server_does_not_have(server: Cluster) -> None:
     finally:
         folder.with_name("hidden").rename(folder)
         server.restart()
+
+
+def test_check_names_columns_in_which_amounts_are_text(server: Cluster) -> None:
+    database = server.database("money")
+    server.execute(database, "create type pair as (n int, m money); create type span as range (subtype = money)")
+    server.execute(database, "create table told (id int primary key, p pair, ps pair[], s span, m money, ms money[])")
+    options = options_for(server, database)
+    for locale, told in (("bg_BG", []), ("ar_KW", ["public.told.p", "public.told.ps", "public.told.s"])):
+        server.execute(database, f"alter database {database} set lc_monetary = '{locale}.utf8'")
+        findings = run_checks(options, lambda name: name.table == "told")
+        mine = [finding.found for finding in findings if finding.check == "amounts of money"]
+        assert len(mine) == bool(told) and all(", ".join(told) in text for text in mine), findings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,9 +31,10 @@ SELECT i.oid, CASE WHEN i.typcategory = 'A' AND i.typelem <> 0 THEN i.typelem
 FROM pg_type i WHERE i.oid = {outer}.oid
 """
 
-# Types that show names, or consist of such types. An output function is STABLE, not IMMUTABLE, if its texts depend on
-# settings of the session or on the catalogue. Those of ``pinned`` types depend on settings that all sessions have.
-_SHOWING_NAMES = """
+# Whether types show names, or contain money, or consist of such types. An output function is STABLE, not IMMUTABLE, if
+# its texts depend on settings of the session or on the catalogue. Those of ``pinned`` types depend on settings that all
+# sessions have.
+_CONTENTS = """
 WITH RECURSIVE parts(whole, oid) AS (
     SELECT oid, oid FROM unnest(%(oids)s::oid[]) AS given(oid)
     UNION
@@ -46,9 +46,11 @@ WITH RECURSIVE parts(whole, oid) AS (
                   WHERE a.attrelid = t.typrelid AND t.typrelid <> 0 AND a.attnum > 0 AND NOT a.attisdropped
     ) AS inside(oid) ON inside.oid <> 0
 )
-SELECT DISTINCT p.whole::bigint FROM parts p JOIN pg_type t ON t.oid = p.oid AND t.typtype = 'b' AND t.typelem = 0
-JOIN pg_proc f ON f.oid = t.typoutput AND f.provolatile = 's'
-WHERE t.typnamespace <> 'pg_catalog'::regnamespace OR t.typname <> ALL(%(pinned)s)
+SELECT p.whole::bigint,
+       bool_or(f.provolatile = 's' AND (t.typnamespace <> 'pg_catalog'::regnamespace OR t.typname <> ALL(%(pinned)s))),
+       bool_or(t.oid = %(money)s)
+FROM parts p JOIN pg_type t ON t.oid = p.oid AND t.typtype = 'b' AND t.typelem = 0
+JOIN pg_proc f ON f.oid = t.typoutput GROUP BY p.whole
 """
 PINNED = ("date", "timestamp", "timestamptz", "interval", "money")
 """Types whose texts depend on settings that every session of wal2lake has, and on nothing else."""
@@ -89,14 +91,13 @@ class TypeCatalog:
         query = _TYPES.replace("{inner}", inner[0], 1).replace("{inner}", inner[1], 1)
         with translated("reading the types of columns"):
             rows = self._connection.execute(query, {"oids": wanted}).fetchall()
-            arguments = {"oids": [row[0] for row in rows], "pinned": list(PINNED)}
-            naming = self._connection.execute(_SHOWING_NAMES.format(range_columns=columns), arguments).fetchall()
-        found = {row[0]: row for row in rows}
+            arguments = {"oids": [row[0] for row in rows], "pinned": list(PINNED), "money": MONEY}
+            contents = self._connection.execute(_CONTENTS.format(range_columns=columns), arguments).fetchall()
+        inside = {oid: has for oid, *has in contents}
+        found = {row[0]: (*row, *inside.get(row[0], (False, False))) for row in rows}
         built: dict[int, PgType] = {}
         for oid in found:
             built[oid] = self._build(oid, found, built)
-        for (oid,) in naming:
-            built[oid] = dataclasses.replace(built[oid], shows_names=True)
         self._types.update(built)
 
     def load_enums(self) -> None:
@@ -114,9 +115,9 @@ class TypeCatalog:
             return built[oid]
         if oid not in found:
             return self[oid]
-        _, name, namespace, kind, is_array, inner_oid, modifier, labels = found[oid]
+        _, name, namespace, kind, is_array, inner_oid, modifier, labels, shows_names, has_money = found[oid]
         inner = self._build(inner_oid, found, built) if inner_oid else None
         type_kind = TypeKind.ARRAY if is_array else TypeKind(kind)
-        scale = self.money_scale if oid == MONEY else None
-        built[oid] = PgType(oid, name, namespace, type_kind, inner, modifier, tuple(labels or ()), scale)
+        scale = self.money_scale if has_money and inner is None else None
+        built[oid] = PgType(oid, name, namespace, type_kind, inner, modifier, tuple(labels or ()), scale, shows_names)
         return built[oid]

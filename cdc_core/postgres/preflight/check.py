@@ -24,6 +24,7 @@ from cdc_core.postgres.preflight.server import (
     wal_senders,
 )
 from cdc_core.postgres.preflight.tables import (
+    amounts,
     generated_columns,
     identities,
     include_list,
@@ -53,6 +54,7 @@ CHECKS: tuple[Check, ...] = (
     identities.check,
     generated_columns.check,
     numerics.check,
+    amounts.check,
     publication_ready.check,
     row_filters.check,
     slot_ready.check,
