@@ -27,7 +27,7 @@ _Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Settings that determine values, or how a statement is understood; as SHOW prints them. Without row_security a query
 # from which row-level security would hide rows fails: a table read without them would look complete. search_path: the
-# catalogue's names mean the catalogue, and names in values (regclass) and expressions have their schemas.
+# catalogue's names mean the catalogue, and names in values (regclass) are the same in every session.
 _VALUES = {
     "client_encoding": "UTF8",
     "standard_conforming_strings": "on",
@@ -46,7 +46,9 @@ _VALUES = {
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
 }
-_PATH = "pg_catalog"
+# PostgreSQL's own default, which Debezium's sessions have: texts of regclass and the like are equal to those in its
+# events. The catalogue comes first because it is not named.
+_PATH = '"$user", public'
 # Time-outs that must not end a connection that waits intentionally, and the version from which servers have them.
 _TIMEOUTS = {
     "lock_timeout": 0,

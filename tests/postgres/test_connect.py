@@ -88,7 +88,7 @@ def test_initial_statements_run_on_ordinary_connections_and_may_hold_a_percent_s
     wished = replace(options, database_initial_statements=("SET search_path TO 'a%s'", "SET work_mem = '7MB'"))
     with connect(wished) as connection:
         assert connection.execute("SHOW work_mem").fetchone() == ("7MB",)
-        assert connection.execute("SHOW search_path").fetchone() == ("pg_catalog",)
+        assert connection.execute("SHOW search_path").fetchone() == ('"$user", public',)
         use_roles_settings(connection)
         assert connection.execute("SHOW search_path").fetchone() == ('"a%s"',)
     with connect(wished, replication=True) as connection:
