@@ -97,7 +97,8 @@ def check_programs(is_local: bool) -> None:
             "Unset it: the Spark that PySpark brings is used then.",
         )
     python = os.environ.get("PYSPARK_PYTHON")
-    if is_local and python and shutil.which(python) is None:
+    # access(), which shutil.which asks, ignores what a capability allows a process to read.
+    if is_local and python and not Path(python).is_file() and shutil.which(python) is None:
         raise ConfigError(
             f"PYSPARK_PYTHON is {python!r}, which is no program.", "Unset it: this process's Python is used then."
         )
