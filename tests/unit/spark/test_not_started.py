@@ -14,6 +14,8 @@ from cdc_core.spark.session import _not_started
 
 
 def test_a_user_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What Java said in this process may be that of another test.
+    monkeypatch.setattr(session, "last_lines", lambda: "")
     assert "Install Java" in _not_started().remedy
 
     def unknown(number: int) -> pwd.struct_passwd:
