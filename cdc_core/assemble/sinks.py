@@ -81,7 +81,7 @@ def open_lake(
     catalog.types.load_enums()
     watch = _source_watch(context, source, catalog, spark)
     writer = LakeWriter.of(config.lake, folder.path, folder.owner, config.state_path.absolute() / "index")
-    tables = LakeTables.of(config.lake, folder.path)
+    tables = LakeTables.of(config.lake)
     partly = frozenset(table for table in config.snapshot.select_statements if config.snapshot.statement_of(table))
     task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, tables, writer, partly)
     return LakeSink(

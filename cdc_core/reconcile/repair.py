@@ -123,8 +123,6 @@ class Repair:
         outcome: ChunkOutcome = ChunkTask(self.slices)(order)
         if outcome.error is not None:
             raise outcome.error
-        if outcome.evolves:
-            raise NotComparableError("only a run can give the lake table its present columns")
         if outcome.staged is not None:
             target = order.target
             spark_merge(self.slices, target.table.id, target.snapshot.token).write_chunks(self.spark(), outcome.staged)

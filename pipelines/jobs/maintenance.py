@@ -105,7 +105,6 @@ def facts(reports: list[MaintainReport]) -> dict[str, Any]:
             f"{kind}_bytes_after": done.bytes_after,
             f"{kind}_files_rewritten": done.rewritten,
             f"{kind}_files_removed": done.removed,
-            f"{kind}_engine": done.engine,
             f"{kind}_delta_version": done.version,
         }
     return {**found, "seconds": round(sum(report.done.seconds for report in reports), 3)}

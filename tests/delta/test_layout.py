@@ -13,11 +13,10 @@ import pytest
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.options import MergeEngine
+from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import FeaturePolicy, features_on
 from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
 from cdc_core.lake.schema.project import Step, StepColumn
-from cdc_core.lake.spark.commit import clustered_by, enable_missing
-from cdc_core.lake.spark.evolve import evolve_by_spark
 from cdc_core.lake.write.maintain import Retention, maintain
 from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.schema.changes import DeltaFeature
@@ -100,18 +99,18 @@ def test_clustering_and_timestamps_from_their_start_to_a_key_column_that_goes(tm
     lake = snapshot(side, files=4, rows=50)
     wanted = {DeltaFeature.CLUSTERING, DeltaFeature.COMMIT_TIMESTAMPS}
     assert BOTH.missing(lake, TABLE) == wanted
-    enable_missing(spark, lake, BOTH, TABLE)
-    lake.refresh()
-    assert features_on(lake) == wanted and BOTH.missing(lake, TABLE) == frozenset()
-    assert clustering(lake.path) == [["id"]]
     version = lake.version
-    enable_missing(spark, lake, BOTH, TABLE)
-    lake.refresh()
-    assert lake.version == version, "what is on stays as it is"
+    BOTH.enable_missing(lake, TABLE)
+    assert lake.version == version + 1 and features_on(lake) == wanted and lake.clustered_by == ("id",)
+    BOTH.enable_missing(lake, TABLE)
+    assert lake.version == version + 1, "what is on stays as it is"
     side.append([update(7, 10), update(120, 11)], whole=11)
-    done = side.merge(11, token=1, spark=spark)
-    assert done.staged is not None, "delta-rs cannot commit to it"
-    assert sorted(row["id"] for row in side.rows if row["v"] == "new") == [7, 120]
+    assert side.merge(11, token=1).applied is not None
+    # Another writer, whose clock is ahead: times still grow.
+    spark.sql(f"update delta.`{lake.path}` set v = 'new' where id = 8")
+    side.append([update(9, 12)], whole=12)
+    side.merge(12, token=1)
+    assert sorted(row["id"] for row in side.rows if row["v"] == "new") == [7, 8, 9, 120]
     assert len(side.rows) == 200
     # A snapshot anew keeps both.
     lake.refresh()
@@ -119,24 +118,29 @@ def test_clustering_and_timestamps_from_their_start_to_a_key_column_that_goes(tm
         [{"id": 1, "v": "again", "__commit_lsn": 20, "__tx_index": -1, "__commit_ts": AT}], schema=lake_schema(ROW)
     )
     files = write_rows(lake, rows.to_batches(), lake_schema(ROW))
-    commit_snapshot(lake, files, lake_schema(ROW), "slot", TABLE.id, token=20, schema_version=2, spark=spark)
+    commit_snapshot(lake, files, lake_schema(ROW), "slot", TABLE.id, token=20, schema_version=2)
     assert [row["v"] for row in side.rows] == ["again"]
     assert clustered_by(spark, lake.path) == ["id"]
-    times = [each.get("inCommitTimestamp") for each in log_entries(lake.path, "commitInfo")][version:]
-    assert None not in times and times == sorted(set(times))
+    times = [each.get("inCommitTimestamp") for each in log_entries(lake.path, "commitInfo")][version + 1 :]
+    assert len(times) >= 5 and None not in times and times == sorted(set(times))
+    told = spark.sql(f"describe history delta.`{lake.path}`").orderBy("version").collect()[version + 1 :]
+    assert [int(each.timestamp.timestamp() * 1000) for each in told] == times, "Spark takes them for the commits' times"
     # The key column's name is another's.
-    lake.refresh()
     steps = [Step(2, (StepColumn("number", "id", pa.int64()), StepColumn("v", "v", pa.string())))]
-    evolve_by_spark(spark, lake, steps, BOTH.evolution(lake, steps), "app", {}, tmp_path)
-    lake.refresh()
-    assert lake.schema.names[:2] == ["number", "v"]
-    assert clustering(lake.path)[-1] == []
-    renamed = replace(
-        TABLE, columns=(Column("number", INT8, optional=False), Column("v", TEXT)), primary_key=("number",)
-    )
-    enable_missing(spark, lake, BOTH, renamed)
+    evolve(lake, steps, BOTH.evolution(lake, steps), "app", {})
+    assert lake.schema.names[:2] == ["number", "v"] and lake.clustered_by == ("number",)
     assert clustered_by(spark, lake.path) == ["number"]
-    assert [row["number"] for row in side.rows] == [1]
+    # One that goes is no longer among them: readers look for each.
+    steps = [Step(3, (StepColumn("v", "v", pa.string()),))]
+    evolve(lake, steps, BOTH.evolution(lake, steps), "app", {})
+    assert lake.clustered_by == () and clustering(lake.path)[-1] == [] == clustered_by(spark, lake.path)
+    assert [row.v for row in spark.read.format("delta").load(lake.path).collect()] == ["again"]
+
+
+def clustered_by(spark: Any, path: str) -> list[str]:
+    """What Spark says."""
+    found = spark.sql(f"describe detail delta.`{path}`").select("clusteringColumns").collect()
+    return list(found[0][0] or ())
 
 
 def test_only_key_columns_with_statistics_cluster_and_only_four(tmp_path: Path) -> None:
@@ -169,8 +173,8 @@ def test_upkeep_of_a_table_that_spark_merged_keeps_its_rows(tmp_path: Path, spar
     # The rounds' own cleaning: files that are marked, not replaced, must stay.
     clean(lake, 1)
     assert sorted((row["id"], row["v"]) for row in side.rows) == expected
-    done = maintain(lake.path, Retention(1, 1), lambda: spark)
-    assert done is not None and done.engine == "arrow"
+    done = maintain(lake.path, Retention(1, 1))
+    assert done is not None
     assert done.files_after < done.files_before and done.rewritten > 1
     assert sorted((row["id"], row["v"]) for row in side.rows) == expected
     assert len(expected) == 300

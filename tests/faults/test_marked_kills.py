@@ -101,7 +101,7 @@ def test_killed_at_every_step_the_table_is_the_source_as_of_a_commit(
             break
     assert not steps, f"never reached: {steps}"
     # What the killed processes left is no file of the table, and goes with its age.
-    maintain(one.lake, Retention(1, 0), lambda: None)
+    maintain(one.lake, Retention(1, 0))
     assert plain(one.rows) == plain(source.rows)
     one.append(source.next_transaction(60), source.lsn)
     assert run(processes, str(tmp_path), source.lsn, "") == 0

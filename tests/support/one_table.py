@@ -64,7 +64,7 @@ class OneTable:
         self.paths = LakePaths(str(folder), "t")
         self.lake, self.changelog = self.paths.lake(table.id), self.paths.changelog(table.id)
         self.run = uuid.uuid4().hex
-        self.tables = LakeTables(1, str(folder))
+        self.tables = LakeTables(1)
         self.writer = LakeWriter(_MAX_BYTES, 1, str(folder))
         self.quality = QualityOptions(quality_enabled=False)
 

@@ -54,7 +54,7 @@ def maintain(
     unreadable: UnreadableError | None = None
     for table, kind, path in _places(paths, known if tables is None else tables, own=tables is None):
         try:
-            done = maintain(path, retention, session)
+            done = maintain(path, retention)
         except UnreadableError as error:
             # The maintenance of the other tables does not depend on it.
             unreadable = unreadable or error

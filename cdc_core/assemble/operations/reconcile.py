@@ -196,7 +196,7 @@ def _repair_run(
     with context.run_folder() as folder, closing(ChunkConnection(config.postgres)) as connection:
         index = config.state_path.absolute() / "index"
         writer = LakeWriter.of(config.lake, folder.path, folder.owner, index)
-        lakes = LakeTables.of(config.lake, folder.path)
+        lakes = LakeTables.of(config.lake)
         checks = table_checks(context, TableRegistry(source.catalog, source.includes(), tables))
         task = SliceTask(folder.owner.run, context.scope, context.paths, context.plan, checks, lakes, writer)
         wait = config.reconcile.reconcile_wait_seconds

@@ -60,15 +60,13 @@ class ChunkOrder:
 class ChunkOutcome:
     """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
-    ``applied`` was committed, ``staged`` Spark has to merge; both are None without chunks. ``evolves``: Spark has to
-    change the table's schema version first.
+    ``applied`` was committed, ``staged`` Spark has to merge; both are None without chunks.
     """
 
     table: TableId
     rest: tuple[Key, ...] | None = ()
     applied: Applied | None = None
     staged: Staged | None = None
-    evolves: bool = False
     error: CdcError | None = None
 
 
@@ -98,8 +96,6 @@ class ChunkTask:
         slices, target, table = self.slices, order.target, order.target.table
         path = slices.paths.lake(table.id)
         lake = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope)
-        if lake is None:
-            return ChunkOutcome(table.id, evolves=True)
         self._check(lake, target)
         owner = slices.writer.owner
         chunks = [_rows_of(chunk, owner, table.id) for chunk in order.chunks]

@@ -93,11 +93,8 @@ class BackfillTarget:
     def _applied(self, order: ChunkOrder) -> ChunkOutcome:
         """Raises CdcError."""
         task, spark, target = self._work.task, self._work.spark(), order.target
-        table, path = target.table.id, task.paths.lake(target.table.id)
+        table = target.table.id
         (outcome,) = self._run(order)
-        if outcome.evolves:
-            task.tables.evolve_with_spark(spark, path, task.scope, target.schema, task.plan)
-            (outcome,) = self._run(order)
         if outcome.staged is not None:
             applied = spark_merge(task, table, target.snapshot.token).write_chunks(spark, outcome.staged)
             outcome = replace(outcome, applied=applied)

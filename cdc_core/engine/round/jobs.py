@@ -55,38 +55,10 @@ def long_merges(work: Work, orders: Sequence[SliceOrder]) -> list[str]:
     return [work.task.paths.lake(order.table) for order in long]
 
 
-def evolve(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
-    """Change tables with Spark whose new schema version a task cannot apply, then merge the changes that need it."""
-    found, again, task = {outcome.table: outcome for outcome in outcomes}, [], work.task
-    for order in orders:
-        if not found[order.table].evolves:
-            continue
-        try:
-            path = task.paths.lake(order.table)
-            task.tables.evolve_with_spark(work.spark(), path, task.scope, order.schema, task.plan)
-        except CdcError as error:
-            found[order.table] = found[order.table].failed(error)
-            continue
-        again.append(order.after_append())
-    for done in run_orders(work, again):
-        found[done.table] = replace(done, appended=found[done.table].appended)
-    return [found[order.table] for order in orders]
-
-
 def merge_by_spark(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
     """Run Spark's MERGE for the slices that are too large for a task; returns the outcomes after it."""
     return [
         outcome if outcome.staged is None or outcome.error is not None else _merged(work, order, outcome)
-        for order, outcome in zip(orders, outcomes, strict=True)
-    ]
-
-
-def enable_features(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
-    """Enable the table features that new lake tables lack; returns the outcomes after it."""
-    return [
-        _with_features(work, order, outcome)
-        if outcome.lake is not None and outcome.lake.lacks_features and outcome.error is None
-        else outcome
         for order, outcome in zip(orders, outcomes, strict=True)
     ]
 
@@ -118,12 +90,3 @@ def _merged(work: Work, order: SliceOrder, outcome: SliceOutcome) -> SliceOutcom
         outcome = outcome.failed(error)
     failpoints.hit(failpoints.AFTER_SPARK_MERGE)
     return replace(outcome, timings=outcome.timings.plus("spark merge", time.monotonic() - started))
-
-
-def _with_features(work: Work, order: SliceOrder, outcome: SliceOutcome) -> SliceOutcome:
-    task = work.task
-    try:
-        task.tables.enable_with_spark(work.spark(), task.paths.lake(order.table), order.schema)
-    except CdcError as error:
-        return outcome.failed(error)
-    return outcome

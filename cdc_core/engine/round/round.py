@@ -36,7 +36,7 @@ from cdc_core import failpoints
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
 from cdc_core.engine.round.failures import note_failure
-from cdc_core.engine.round.jobs import enable_features, evolve, long_merges, merge_by_spark, run_orders
+from cdc_core.engine.round.jobs import long_merges, merge_by_spark, run_orders
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.outcomes import cpu_parts, has_rest, merge_report
@@ -95,10 +95,8 @@ class Rounds:
             self._note_appended(batch)
         failpoints.hit(failpoints.BEFORE_CONFIRM)
         on_durable()
-        outcomes = evolve(self._work, orders, outcomes)
         self._note_large(outcomes)
         outcomes = merge_by_spark(self._work, orders, outcomes)
-        outcomes = enable_features(self._work, orders, outcomes)
         self._upkeep.request(order for outcome in outcomes for order in outcome.upkeep)
         merges = self._note_merges(orders, outcomes)
         failed = self._failed(outcomes)

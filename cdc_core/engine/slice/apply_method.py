@@ -48,20 +48,17 @@ class Limits:
 def method_for(lake: DeltaTable, changes: Changes, limits: Limits) -> ApplyMethod:
     """Return how prepared changes are applied; the first row that fits.
 
-    the slice        writer_of(table)       engine     marks rows   bytes to scan   method
-    only inserts     arrow_adds             any                                     ADD
-    only inserts     not arrow_adds         any                                     SPARK
-    anything else    not arrow_rewrites     any                                     SPARK
-    anything else    not spark_rewrites     any                                     FILES
-    anything else    both                   spark                                   SPARK
-    anything else    both                   auto       no           too many        SPARK
-    anything else    both                   any                                     FILES
+    the slice        spark_rewrites   engine     marks rows   bytes to scan   method
+    only inserts                      any                                     ADD
+    anything else    no               any                                     FILES
+    anything else    yes              spark                                   SPARK
+    anything else    yes              auto       no           too many        SPARK
+    anything else    yes              any                                     FILES
     """
-    writer = writer_of(lake)
     if changes.strategy is MergeStrategy.APPEND:
-        return ApplyMethod.ADD if writer.arrow_adds else ApplyMethod.SPARK
-    if not (writer.arrow_rewrites and writer.spark_rewrites):
-        return ApplyMethod.SPARK if writer.spark_rewrites else ApplyMethod.FILES
+        return ApplyMethod.ADD
+    if not writer_of(lake).spark_rewrites:
+        return ApplyMethod.FILES
     if limits.engine is MergeEngine.SPARK:
         return ApplyMethod.SPARK
     may_be_too_large = limits.engine is MergeEngine.AUTO and not limits.marks_rows
@@ -81,14 +78,11 @@ def method_for_parts(
     is_replaced = whole.truncated_at is not None and mode_of(lake.schema.names) is DeleteMode.HARD
     if takes_files(lake) and (is_added or is_replaced):
         return ApplyMethod.ADD
-    writer = writer_of(lake)
-    if not writer.arrow_rewrites:
-        return ApplyMethod.SPARK
     may_be_too_large = limits.engine is MergeEngine.AUTO and not limits.marks_rows
-    is_for_spark = (limits.engine is MergeEngine.SPARK or may_be_too_large) and writer.spark_rewrites
+    is_for_spark = (limits.engine is MergeEngine.SPARK or may_be_too_large) and writer_of(lake).spark_rewrites
     return ApplyMethod.SPARK if is_for_spark and row_bytes < WIDE_ROW_BYTES else ApplyMethod.FILES
 
 
 def takes_files(lake: DeltaTable) -> bool:
     """Whether files with the rows resulting from inserts can simply be added to the table."""
-    return writer_of(lake).arrow_adds and mode_of(lake.schema.names) is not DeleteMode.SOFT
+    return mode_of(lake.schema.names) is not DeleteMode.SOFT

@@ -70,15 +70,11 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """The lake table after a slice: version and id in Delta, and the merged LSN stored in it.
-
-    ``lacks_features``: table features are to be enabled after the round's merges.
-    """
+    """The lake table after a slice: version and id in Delta, and the merged LSN stored in it."""
 
     version: int
     identity: str
     lsn: int | None
-    lacks_features: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +118,9 @@ class SliceOutcome:
 
     ``appended`` rows are durable even if a later step failed (``error``). ``merged`` is the LSN up to which the lake
     table is merged, ``done`` what was done, before an error too. ``lake`` is None if the lake table was not opened.
-    ``lost``: the changelog cannot be used, and the rows were not stored. ``evolves``: nothing was merged because Spark
-    has to change the lake table's schema version first. ``upkeep`` is maintenance that is due, for which no round
-    waits. ``waits``: not everything was merged, because indexes of keys are to be made first (one of ``upkeep``).
+    ``lost``: the changelog cannot be used, and the rows were not stored. ``upkeep`` is maintenance that is due, for
+    which no round waits. ``waits``: not everything was merged, because indexes of keys are to be made first (one of
+    ``upkeep``).
     """
 
     table: TableId
@@ -134,7 +130,6 @@ class SliceOutcome:
     lake: LakeTable | None = None
     error: CdcError | None = None
     lost: CdcError | None = None
-    evolves: bool = False
     waits: bool = False
     upkeep: tuple[UpkeepOrder, ...] = ()
     timings: Timings = Timings()

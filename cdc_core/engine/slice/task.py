@@ -102,11 +102,8 @@ class SliceTask:
         try:
             path = self.paths.lake(order.table)
             lake = self.tables.prepare(self.run, path, order.schema, self.plan, self.scope)
-            if lake is None:
-                return replace(outcome, evolves=True)
             begun = lake.version
             stood = merge.position(lake, order.table, order.snapshot.token).lsn
-            lacks_features = self.tables.lacks_features(lake, order.schema)
             for step in merge.merge(order, lake, new):
                 done = done.then(step)
             if done != Merged():
@@ -131,7 +128,7 @@ class SliceTask:
             return replace(outcome, done=done, error=_unexpected(order, error))
         stands = lake_position(lake, self.scope, order.table).lsn
         merged = stood if done.reached is None else done.reached
-        found = LakeTable(lake.version, lake.identity, stands, lacks_features)
+        found = LakeTable(lake.version, lake.identity, stands)
         return replace(outcome, merged=merged, done=done, lake=found)
 
 

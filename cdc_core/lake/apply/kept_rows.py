@@ -86,12 +86,9 @@ def keeps_rows(lake: DeltaTable, schema: pa.Schema) -> bool:
 
 
 def is_for_spark(lake: DeltaTable, files: Sequence[DataFile], schema: pa.Schema, kept: KeptRows) -> bool:
-    """Whether the rows exceed the memory limit of the caller, or only Spark can write the table."""
-    writer = writer_of(lake, schema)
-    if not writer.arrow_rewrites:
-        return True
+    """Whether the rows exceed the memory limit of the caller, and Spark can write the table."""
     size = sum(file.size for file in [*lake.files, *files])
-    return size > kept.arrow_max_bytes and writer.spark_rewrites
+    return size > kept.arrow_max_bytes and writer_of(lake, schema).spark_rewrites
 
 
 def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Schema:

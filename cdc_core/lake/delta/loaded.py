@@ -41,9 +41,12 @@ class Loaded:
         """delta-rs' object for the schema, the metadata and the protocol, which our own commits do not change."""
         return self._raw
 
-    def files(self, vectors: Mapping[str, DeletionVector]) -> list[DataFile]:
-        """Return the data files, with their statistics in the log and these ``vectors`` by their paths."""
-        return _listed(pa.table(self.exact().get_add_actions()), vectors)
+    def files(self, vectors: Mapping[str, DeletionVector], names: Mapping[str, str]) -> list[DataFile]:
+        """Return the data files, with their statistics in the log and these ``vectors`` by their paths.
+
+        ``names``: the columns by their names in statistics, where these differ.
+        """
+        return _listed(pa.table(self.exact().get_add_actions()), vectors, names)
 
     def exact(self) -> Any:
         """Return delta-rs' object at this version, to be read. LakeError if it cannot be read."""
@@ -126,13 +129,15 @@ class Loaded:
         self._recent = None
 
 
-def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector]) -> list[DataFile]:
+def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector], names: Mapping[str, str]) -> list[DataFile]:
     # row-wise: one row per data file, of which a table has a few dozen
     found = []
     for row in actions.to_pylist():
-        low = {name: value for name, value in (row.get("min") or {}).items() if value is not None}
-        high = {name: value for name, value in (row.get("max") or {}).items() if value is not None}
-        nulls = {name: count for name, count in (row.get("null_count") or {}).items() if isinstance(count, int)}
+        low, high, nulls = (
+            {names.get(name, name): value for name, value in (row.get(part) or {}).items() if value is not None}
+            for part in ("min", "max", "null_count")
+        )
+        nulls = {name: count for name, count in nulls.items() if isinstance(count, int)}
         path, count = row["path"], int(row["num_records"] or 0)
         vector = vectors.get(unquote(path)) if vectors else None
         found.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector))

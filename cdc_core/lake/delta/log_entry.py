@@ -1,4 +1,4 @@
-"""A commit's entry in the log, written here instead of by delta-rs: its removals cannot name a deletion vector.
+"""A commit's entry in the log, written here: delta-rs knows neither deletion vectors nor most features.
 
 The entry is created only if the log has none of its version, as delta-rs does it: by a hard link, or a conditional PUT.
 """
@@ -8,29 +8,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_text import stats_json, texts
 from cdc_core.version import __version__
 
-_FEATURE = "deletionVectors"
-# The features that a table of this writer version or a later one has.
-_LEGACY = {
-    2: {"appendOnly", "invariants"},
-    3: {"checkConstraints"},
-    4: {"changeDataFeed", "generatedColumns"},
-    5: {"columnMapping"},
-    6: {"identityColumns"},
-}
+CLUSTERING_DOMAIN = "delta.clustering"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """What a commit does: files added and removed, positions (``txns``), and the program's own ``metadata``.
 
-    ``actions``: others, as in the log. ``made``: when, in milliseconds since 1970.
+    ``actions``: ``protocol`` and ``metaData``, as in the log. ``names``: the physical name of each column, with column
+    mapping. ``clustered_by``: physical names of the columns by which the table is clustered from now on; None for no
+    change. ``replaces``: the files removed are all that the table had. ``made``: when, in milliseconds since 1970.
+    ``committed``: the commit's own time, later than those before it, if ``has_commit_time``.
 
     A file with another vector than before is removed with the old and added with the new one.
     """
@@ -41,8 +36,16 @@ class LogEntry:
     metadata: Mapping[str, Any] | None = None
     data_change: bool = True
     actions: Sequence[dict[str, Any]] = ()
-
+    names: Mapping[str, str] = field(default_factory=dict)
+    clustered_by: Sequence[str] | None = None
+    has_commit_time: bool = False
+    replaces: bool = False
     made: int = field(default_factory=lambda: int(time.time() * 1000))
+    committed: int = 0
+
+    def after(self, last: int) -> LogEntry:
+        """Return the entry with a commit time after ``last``, that of the version before it."""
+        return replace(self, committed=max(self.made, last + 1))
 
     def content(self) -> bytes:
         """Return the entry's lines."""
@@ -57,13 +60,16 @@ class LogEntry:
         yield {
             "commitInfo": {
                 "timestamp": now,
+                **({"inCommitTimestamp": self.committed} if self.has_commit_time else {}),
                 "operation": "WRITE",
-                "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+                "operationParameters": {"mode": "Overwrite" if self.replaces else "Append", "partitionBy": "[]"},
                 "engineInfo": f"wal2lake/{__version__}",
                 **(texts(self.metadata) or {}),
             }
         }
         yield from self.actions
+        if self.clustered_by is not None:
+            yield {"domainMetadata": clustering_domain(self.clustered_by)}
         for app, version in self.txns.items():
             yield {"txn": {"appId": app, "version": version, "lastUpdated": now}}
         for file in self.removed:
@@ -75,28 +81,15 @@ class LogEntry:
                     **_facts(file),
                     "modificationTime": now,
                     "dataChange": self.data_change,
-                    "stats": stats_json(file),
+                    "stats": stats_json(file, self.names),
                 }
             }
 
 
-def with_vectors(versions: tuple[int, int], reader: Iterable[str], writer: Iterable[str]) -> dict[str, Any]:
-    """Return the log's ``protocol`` with deletion vectors, from the versions (reader, writer) and features before it.
-
-    Versions before features stand for features, which must be named from then on.
-    """
-    readers, writers = {*reader, _FEATURE}, {*writer, _FEATURE}
-    if versions[0] == 2:
-        readers.add("columnMapping")
-    for version, features in _LEGACY.items():
-        if version <= versions[1] < 7:
-            writers |= features
-    return {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": sorted(readers),
-        "writerFeatures": sorted(writers),
-    }
+def clustering_domain(columns: Sequence[str]) -> dict[str, Any]:
+    """Return the log's ``domainMetadata`` of a table that is clustered by these columns (physical names)."""
+    told = {"clusteringColumns": [[column] for column in columns], "domainName": CLUSTERING_DOMAIN}
+    return {"domain": CLUSTERING_DOMAIN, "configuration": json.dumps(told), "removed": False}
 
 
 def _facts(file: DataFile) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from cdc_core.errors import CdcError, CommitConflictError, UnreadableError
+from cdc_core.errors import CdcError, UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.storage_faults import storage_fault
@@ -15,36 +15,37 @@ from cdc_core.storage_faults import storage_fault
 _EXACT = frozenset({int, str, date})
 
 
-def stats_json(file: DataFile) -> str:
-    """Return a file's statistics as in the log.
+def stats_json(file: DataFile, names: Mapping[str, str]) -> str:
+    """Return a file's statistics as in the log; ``names`` are those of columns in it, where they differ.
 
     With a deletion vector they are those of all rows, also of the deleted ones, which the log says.
     """
-    found = file.stats or _bounds_json(file)
+    found = file.stats or _bounds_json(file, names)
     return found if file.vector is None else f'{found[:-1]}, "tightBounds": false}}'
 
 
-def with_vector(file: DataFile, vector: DeletionVector) -> DataFile:
+def with_vector(file: DataFile, vector: DeletionVector, names: Mapping[str, str]) -> DataFile:
     """Return the file with another vector. The text of its statistics is kept: a commit may name hundreds of files."""
-    stats = file.stats or _bounds_json(file)
+    stats = file.stats or _bounds_json(file, names)
     return DataFile(file.path, file.size, file.rows, file.minimum, file.maximum, file.nulls, vector, stats)
 
 
-def _bounds_json(file: DataFile) -> str:
+def _bounds_json(file: DataFile, names: Mapping[str, str]) -> str:
     """Return the statistics of all rows of a file."""
     found = {
         "numRecords": file.rows,
-        "minValues": _bounds(file.minimum),
-        "maxValues": _bounds(file.maximum),
-        "nullCount": dict(file.nulls),
+        "minValues": _bounds(file.minimum, names),
+        "maxValues": _bounds(file.maximum, names),
+        "nullCount": {names.get(name, name): count for name, count in file.nulls.items()},
     }
     return json.dumps(found)
 
 
-def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:
+def _bounds(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the bounds of types whose text is the same for every writer; others are left out."""
     # By the exact type, so without booleans and datetimes: a commit may name hundreds of files.
-    return {name: str(v) if type(v) is date else v for name, v in values.items() if type(v) in _EXACT}
+    exact = {name: v for name, v in values.items() if type(v) in _EXACT}
+    return {names.get(name, name): str(v) if type(v) is date else v for name, v in exact.items()}
 
 
 def texts(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -66,17 +67,6 @@ def unreadable_file(path: str, file: str, error: Exception | None = None) -> Cdc
         "Restore it, or re-read the table with wal2lake snapshot.",
         path,
     )
-
-
-def failed_commit(error: Exception, append_only: str = "") -> CdcError:
-    """Return the error for a commit that delta-rs did not make: of the storage, else of another writer.
-
-    ``append_only``: the path of a table that another program made so, if the commit removes files of it.
-    """
-    if append_only:
-        found = f"Rows of the Delta table {append_only} cannot be changed: its property delta.appendOnly is true."
-        return UnreadableError(found, "Remove the property.", append_only)
-    return storage_fault(error) or CommitConflictError()
 
 
 def unreadable_log(path: str, error: Exception) -> CdcError:

@@ -41,7 +41,7 @@ _BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns to be read: as the table names and types them, and as its files name them (``physical``)."""
+    """The columns to be read or written: as the table names and types them, and as its files name them."""
 
     schema: pa.Schema
     stored: pa.Schema
@@ -51,10 +51,20 @@ class Columns:
         rows = conform(found, self.stored)
         return rows if self.stored.equals(self.schema) else renamed(rows, self.schema)
 
+    def to_file(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the table's schema as its files have them."""
+        ready = conform(rows, self.schema)
+        return ready if self.stored is self.schema else renamed(ready, self.stored)
+
     def names_in(self, parquet: pq.ParquetFile) -> list[str]:
         """Return the names of those columns that a file has."""
         have = set(parquet.schema_arrow.names)
         return [name for name in self.stored.names if name in have]
+
+
+def _stored_names(names: list[str], columns: Columns) -> list[str]:
+    stored = dict(zip(columns.schema.names, columns.stored.names, strict=True))
+    return [stored[name] for name in names]
 
 
 def _live(rows: pa.Table, live: np.ndarray | None) -> pa.Table:
@@ -128,30 +138,45 @@ class ParquetFiles:
         with self.opened(file) as parquet:
             return int(parquet.metadata.num_rows)
 
+    def is_all_null(self, file: DataFile, columns: Columns) -> bool:
+        """Whether the columns have no value in a file, by the statistics in its footer; False if they are missing."""
+        names = set(columns.stored.names)
+        with self.opened(file) as parquet:
+            facts = parquet.metadata
+            for number in range(facts.num_row_groups):
+                group = facts.row_group(number)
+                for at in range(group.num_columns):
+                    leaf = group.column(at)
+                    if leaf.path_in_schema.split(".")[0] not in names:
+                        continue
+                    known = leaf.statistics
+                    if known is None or not known.has_null_count or known.null_count != leaf.num_values:
+                        return False
+        return True
+
     def bytes_in_memory(self, file: DataFile) -> int:
         """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
         with self.opened(file) as parquet:
             return bytes_in_memory(parquet.metadata)
 
-    def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
-        """Return the rows of a file that was written under ``schema`` and not committed yet."""
+    def read_as(self, file: DataFile, stored: pa.Schema) -> pa.Table:
+        """Return the rows of a file that was written under these columns and not committed yet."""
         with self._folder.open_input(file.path) as source:
-            found = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
-        return conform(found, schema)
+            return pq.ParquetFile(source).read(columns=stored.names, use_threads=False)
 
-    def write(self, rows: pa.Table, schema: pa.Schema, name: str) -> DataFile:
-        """Write rows to a new file of ``schema``."""
-        ready = conform(rows, schema)
+    def write(self, rows: pa.Table, columns: Columns, name: str) -> DataFile:
+        """Write rows to a new file."""
+        ready = conform(rows, columns.schema)
         layout, is_large = Layout.of(ready, is_local=self._folder.is_local), has_large_values(ready)
         path = f"{name}-{uuid.uuid4()}.{layout.compression}.parquet"
         with (
             self._folder.open_output(path) as target,
             # With few rows a dictionary costs more time and bytes than it saves.
             parquet_writer(
-                target, ready.schema, layout, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large
+                target, columns.stored, layout, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large
             ) as writer,
         ):
-            writer.write_table(ready)
+            writer.write_table(columns.to_file(ready))
         if is_large:
             pa.default_memory_pool().release_unused()
         size = self._folder.size(path)
@@ -162,14 +187,14 @@ class ParquetFiles:
     def write_stream(
         self,
         batches: Iterable[pa.RecordBatch],
-        schema: pa.Schema,
+        columns: Columns,
         rows_per_file: int,
         bytes_per_file: int | None,
         name: str,
     ) -> list[DataFile]:
-        """Write batches of ``schema`` to new files; see ``DeltaTable.write_stream``."""
+        """Write batches of the table's schema to new files; see ``DeltaTable.write_stream``."""
         found: list[DataFile] = []
-        groups = row_groups(batches, schema)
+        groups = row_groups(batches, columns.schema)
         rows = next(groups, None)
         while rows is not None:
             layout = Layout.of(rows, is_local=self._folder.is_local)
@@ -177,10 +202,16 @@ class ParquetFiles:
             bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
             with (
                 self._folder.open_output(path) as target,
-                parquet_writer(target, rows.schema, layout, repeated_columns(rows), statistics=not is_large) as writer,
+                parquet_writer(
+                    target,
+                    columns.stored,
+                    layout,
+                    _stored_names(repeated_columns(rows), columns),
+                    statistics=not is_large,
+                ) as writer,
             ):
                 while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
-                    writer.write_table(rows)
+                    writer.write_table(columns.to_file(rows))
                     bounds.cover(rows)
                     count, octets = count + rows.num_rows, octets + rows.nbytes
                     rows = None

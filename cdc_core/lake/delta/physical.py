@@ -5,13 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-_NAME = b"delta.columnMapping.physicalName"
-
-
-def physical_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of data files, with fields of nested structs. ``schema`` includes its metadata."""
-    return pa.schema([_field(each) for each in schema])
-
 
 def renamed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the same columns in the same order with the names of ``schema``, in nested structs too."""
@@ -20,19 +13,6 @@ def renamed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for values, each in zip(rows.columns, schema, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _field(field: pa.Field) -> pa.Field:
-    name = (field.metadata or {}).get(_NAME)
-    return pa.field(field.name if name is None else name.decode(), _type(field.type))
-
-
-def _type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([_field(each) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_type(kind.key_type), _type(kind.item_type))
-    return pa.list_(_type(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _array(values: pa.Array, want: pa.DataType) -> pa.Array:

@@ -1,22 +1,19 @@
 """A Delta table without a JVM: its log through delta-rs, its data files through Arrow. Wraps ``deltalake``.
 
-delta-rs implements the protocol: the log, its checkpoints, and the conflict check of a commit. The data files are
-written here: by Arrow, with the statistics that pruning needs, and a commit lists the files that it adds and removes.
-So a change of a table is one commit, whatever it does, and includes its positions as ``txn`` actions (``positions``).
+delta-rs reads the log, and writes its checkpoints. Data files and the log's entries are written here: files by Arrow,
+with the statistics that pruning needs; an entry (``log_entry``) is created only if the log has none of its version. Two
+commits with one version would lose rows. A change of a table is one commit, whatever it does: files added, removed and
+marked, columns and features (``definition``), and its positions as ``txn`` actions (``positions``).
 
 A commit is made on the version that this object has loaded. A commit that only adds files fails with
-``CommitConflictError`` if another commit was made first that has one of the same ``txn`` ids; other appends and
-compactions do not conflict. A commit that removes files fails if any other commit was made first. This is also the
+``CommitConflictError`` if another commit was made first that has one of the same ``txn`` ids, or changed the columns;
+other appends and compactions do not conflict. Every other commit fails if any other was made first. This is also the
 fence against a writer that outlasts its run: its commit has the same id as this run's.
-
-A commit that only changes files has an entry of our own (``log_entry``), created if the log has none of its version:
-delta-rs cannot name deletion vectors, and takes ten times as long. What breaks if two commits could have the same
-version: rows of one of them are lost.
 """
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,29 +24,26 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cdc_core import failpoints
-from cdc_core.errors import CommitConflictError, InvariantError
-from cdc_core.lake.delta.conform import has_local_timestamps, plain_schema
+from cdc_core.errors import CommitConflictError, InvariantError, UnreadableError
+from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
+from cdc_core.lake.delta.definition import CLUSTERING, COMMIT_TIMESTAMPS_ENABLED, VECTORS, Definition
 from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_file
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
-from cdc_core.lake.delta.log_entry import LogEntry, with_vectors
-from cdc_core.lake.delta.log_text import failed_commit, stats_json, texts, unreadable_log, with_vector
+from cdc_core.lake.delta.log_entry import LogEntry
+from cdc_core.lake.delta.log_text import texts, unreadable_log, with_vector
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, Columns, ParquetFiles
-from cdc_core.lake.delta.physical import physical_schema
 from cdc_core.lake.delta.recent import Recent, open_newest
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import VectorLog, entry_name
 
-_NTZ = "timestampNtz"
-_MAPPING = "columnMapping"
-_VECTORS = "deletionVectors"
 _ENABLED = "delta.enableDeletionVectors"
 _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
-_PLAIN_WRITER = 2
-_PLAIN_FEATURES = frozenset({_VECTORS, _NTZ, "appendOnly", "invariants"})
+# Appends of others between which one of ours was never the next.
+_APPENDS_PASSED = 20
 
 
 class DeltaTable:
@@ -63,6 +57,8 @@ class DeltaTable:
         self._loaded = Loaded(path, storage, opened)
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
+        self._defined: tuple[int, Definition] | None = None
+        self._committed: tuple[int, int] | None = None  # a version and the time of its commit, where commits have one
         check_owner(path, opened.raw.metadata().configuration)
 
     @classmethod
@@ -159,6 +155,23 @@ class DeltaTable:
         return self._schema
 
     @property
+    def definition(self) -> Definition:
+        """The table's protocol, properties and columns, as its log has them."""
+        version = int(self._loaded.facts.version())
+        if self._defined is None or self._defined[0] != version:
+            self._defined = version, Definition.of(self._loaded.facts)
+        return self._defined[1]
+
+    @property
+    def clustered_by(self) -> tuple[str, ...]:
+        """The columns by which the table is clustered; empty for none."""
+        if CLUSTERING not in self.features:
+            return ()
+        names = {physical: name for name, physical in self.definition.physical_names().items()}
+        columns = self._vectors.clustered_by(self.version)
+        return tuple(names.get(column, column) for column in columns)
+
+    @property
     def properties(self) -> dict[str, str]:
         """The table's properties (``delta.…``)."""
         return {str(key): str(value) for key, value in self._loaded.facts.metadata().configuration.items()}
@@ -178,13 +191,14 @@ class DeltaTable:
         """The table's data files, with their statistics and deletion vectors in the log."""
         if self._files is None:
             vectors = self._vectors.at(self.version) if self.has_deletion_vectors else {}
-            self._files = self._loaded.files(vectors)
+            physical = self.definition.physical_names()
+            self._files = self._loaded.files(vectors, {stored: name for name, stored in physical.items()})
         return self._files
 
     @property
     def has_deletion_vectors(self) -> bool:
         """Whether files may have rows marked as deleted."""
-        return _VECTORS in self.features
+        return VECTORS in self.features
 
     @property
     def marks_rows(self) -> bool:
@@ -236,13 +250,18 @@ class DeltaTable:
         """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
         return self._parquet.bytes_in_memory(file)
 
+    def is_all_null(self, file: DataFile, column: str) -> bool:
+        """Whether a column has no value in any row of a file, marked or not, by the file's footer."""
+        return self._parquet.is_all_null(file, self._columns([column]))
+
     def batches(self, file: DataFile, names: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
         """As ``read``, in the file's order, a few megabytes and at most ``rows`` rows at a time."""
         return self._parquet.batches(file, self._columns(names), self.live(file), rows)
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
-        return self._parquet.read_as(file, schema)
+        stored = self.definition.replaced(schema).stored(schema)
+        return Columns(schema, stored).of(self._parquet.read_as(file, stored))
 
     def has(self, file: DataFile) -> bool:
         """Whether the file exists with the size with which it was written."""
@@ -253,11 +272,11 @@ class DeltaTable:
 
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
         """Write rows of the table's schema to a new file, which is not part of the table until a commit adds it."""
-        return self.write_as(rows, self.schema, name)
+        return self._parquet.write(rows, Columns(self.schema, self._stored(self.schema)), name)
 
     def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
-        """As ``write``, with another schema, for a commit that puts it in force."""
-        return self._parquet.write(rows, schema, name)
+        """As ``write``, with another schema, for a commit that puts it in force and replaces all files."""
+        return self._parquet.write(rows, Columns(schema, self.definition.replaced(schema).stored(schema)), name)
 
     def write_stream(
         self,
@@ -272,7 +291,8 @@ class DeltaTable:
         A file ends with the row group that reaches ``bytes_per_file`` in memory (None: no limit).
         At most one row group is in memory. Without rows no file is written.
         """
-        return self._parquet.write_stream(batches, schema, rows_per_file, bytes_per_file, name)
+        columns = Columns(schema, self.definition.replaced(schema).stored(schema))
+        return self._parquet.write_stream(batches, columns, rows_per_file, bytes_per_file, name)
 
     def commit(
         self,
@@ -284,77 +304,100 @@ class DeltaTable:
         metadata: Mapping[str, Any] | None = None,
         schema: pa.Schema | None = None,
         replace: bool = False,
+        definition: Definition | None = None,
+        clustered_by: Sequence[str] | None = None,
         data_change: bool = True,
     ) -> int:
         """Add and remove files and mark rows, in one commit with the positions it reaches; returns the new version.
 
-        ``replace`` removes all existing files instead, and puts ``schema`` in force if it differs. Files that are added
-        may have marked rows, too. Raises CommitConflictError if another commit was made first (see the module's
-        docstring): nothing was changed.
+        ``replace`` removes all existing files instead. ``schema`` puts columns in force, with ``replace`` those under
+        which the files were written (``write_as``). ``definition`` is derived from the table's own and put in force,
+        with the columns that it is ``clustered_by``. Files that are added may have marked rows, too.
+
+        Raises CommitConflictError if another commit was made first (see the module's docstring), UnreadableError if
+        another program allows appends only: nothing was changed.
         """
-        added, removed, marked = list(added), list(removed), list(marked)
-        has_vectors = bool(marked) or any(file.vector is not None for file in removed)
-        changes_table = replace or schema is not None
-        if has_vectors and (changes_table or (marked and not self.marks_rows)):
-            raise InvariantError(f"A commit to {self.path} with deletion vectors cannot change the table as well.")
+        added, marked = list(added), list(marked)
+        removed = list(self.files) if replace else list(removed)
+        before = self.definition
+        after = before if definition is None else definition
+        if schema is not None and not plain_schema(schema).equals(self.schema):
+            after = after.replaced(schema) if replace else after.with_columns(schema)
+        if clustered_by is None and not set(self.clustered_by) <= {field["name"] for field in after.fields}:
+            clustered_by = ()  # readers of the log look for each of them among the columns
+        if marked and (after is not before or not self.marks_rows):
+            raise InvariantError(f"A commit to {self.path} that marks rows cannot change the table as well.")
+        if (removed or marked) and self.properties.get(_APPENDS_ONLY) == "true":
+            raise UnreadableError(
+                f"Rows of the Delta table {self.path} cannot be changed: its property {_APPENDS_ONLY} is true.",
+                "Remove the property.",
+                self.path,
+            )
         if marked:
             again, gone = self._with_vectors(marked)
             failpoints.hit(failpoints.AFTER_VECTORS)
             new, changed = {file.path for file in added}, {file.path for file in gone}
             added = [file for file in added if file.path not in changed] + again
             removed += [file for file in gone if file.path not in new]
-        if has_vectors or (not changes_table and self._takes_entries):
-            try:
-                return self._commit_files(LogEntry(added, removed, txns or {}, metadata, data_change))
-            except CommitConflictError:
-                if has_vectors or removed:
-                    raise
-        self._commit_by_delta_rs(added, removed, txns or {}, metadata, schema, replace, data_change)
-        self._schema = self._files = None
-        self.refresh()
-        return self.version
-
-    def _commit_by_delta_rs(
-        self,
-        added: Sequence[DataFile],
-        removed: Sequence[DataFile],
-        txns: Mapping[str, int],
-        metadata: Mapping[str, Any] | None,
-        schema: pa.Schema | None,
-        replace: bool,
-        data_change: bool,
-    ) -> None:
-        import deltalake
-        from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import AddAction, RemoveAction
-
-        now = int(time.time() * 1000)
-        actions: list[Any] = [AddAction(f.path, f.size, {}, now, data_change, stats_json(f)) for f in added]
-        gone = [RemoveAction(f.path, data_change, now, f.size, {}) for f in removed]
-        actions += gone
-        properties = deltalake.CommitProperties(
-            custom_metadata=texts(metadata),
-            # delta-rs does not detect that another compaction removed the same files, and lets appends succeed.
-            max_commit_retries=0 if gone or replace else None,
-            app_transactions=[deltalake.Transaction(app, version, now) for app, version in txns.items()],
+        actions = after.actions(before)
+        entry = LogEntry(
+            added,
+            removed,
+            txns or {},
+            metadata,
+            data_change,
+            actions,
+            names=after.physical_names(),
+            clustered_by=None if clustered_by is None else _physical(after, clustered_by),
+            has_commit_time=after.properties.get(COMMIT_TIMESTAMPS_ENABLED) == "true",
+            replaces=replace,
         )
-        raw = self._loaded.changeable()
-        wanted = raw.schema() if schema is None else deltalake.Schema.from_arrow(schema)
-        if schema is not None and has_local_timestamps(schema) and _NTZ not in self.features:
-            self._allow_local_timestamps()
-        try:
-            raw.create_write_transaction(
-                actions,
-                "overwrite" if replace else "append",
-                wanted,
-                commit_properties=properties,
-                post_commithook_properties=deltalake.PostCommitHookProperties(
-                    create_checkpoint=True, cleanup_expired_logs=False
-                ),
-            )
-        except CommitFailedError as error:
-            is_fixed = bool(gone) and self.properties.get(_APPENDS_ONLY) == "true"
-            raise failed_commit(error, self.path if is_fixed else "") from None
+        return self._commit(entry) if removed or actions or clustered_by is not None else self._append(entry)
+
+    def _append(self, entry: LogEntry) -> int:
+        """Commit an entry that only adds files and positions, after others that do not conflict with it."""
+        for _ in range(_APPENDS_PASSED):
+            try:
+                return self._commit(entry)
+            except CommitConflictError:
+                before, known = self.definition, {app: self.txn(app) for app in entry.txns}
+                self._load_newest()
+                if self.definition != before or {app: self.txn(app) for app in entry.txns} != known:
+                    raise
+        raise CommitConflictError()
+
+    def _commit(self, entry: LogEntry) -> int:
+        """Create the log's entry of the next version, and take over what it does; returns its version.
+
+        Raises CommitConflictError if the log has an entry of that version.
+        """
+        files, version = self.files, self.version + 1
+        if entry.has_commit_time:
+            entry = entry.after(self._commit_time())
+        if not self.folder.create(entry_name(version), entry.content()):
+            raise CommitConflictError()
+        if entry.has_commit_time:
+            self._committed = version, entry.committed
+        if entry.actions:
+            self._schema = self._files = None
+            self._load_newest()
+        else:
+            self._loaded.follow(entry.txns)
+            self._files = entry.applied_to(files)
+        self._vectors.follow(version, entry)
+        self._write_checkpoint()
+        return version
+
+    def _commit_time(self) -> int:
+        """Return the time of the loaded version's commit in milliseconds, 0 if it has none."""
+        if self._committed is None or self._committed[0] != self.version:
+            try:
+                first = self.folder.content(entry_name(self.version)).splitlines()[0]
+                told = json.loads(first)["commitInfo"].get("inCommitTimestamp", 0)
+            except (OSError, ValueError, KeyError, IndexError) as error:
+                raise unreadable_log(self.path, error) from None
+            self._committed = self.version, int(told)
+        return self._committed[1]
 
     def _with_vectors(self, marked: Sequence[MarkedRows]) -> tuple[list[DataFile], list[DataFile]]:
         """Write one file with the vectors of files in which rows are marked; returns the files with it, and before.
@@ -377,34 +420,8 @@ class DeltaTable:
         self.folder.write(name, content)
         for vector, bitmap in zip(vectors, bitmaps, strict=True):
             self._vectors.keep(vector, bitmap)
-        return [with_vector(file, vector) for file, vector in zip(again, vectors, strict=True)], gone
-
-    @property
-    def _takes_entries(self) -> bool:
-        """Whether commits without vectors may have entries of our own, too, which delta-rs takes ten times as long for.
-
-        Not if a feature may ask for more than files and positions.
-        """
-        protocol = self._loaded.facts.protocol()
-        is_plain = protocol.min_writer_version <= _PLAIN_WRITER or self.features <= _PLAIN_FEATURES
-        return self.folder.is_local and is_plain and self.properties.get(_APPENDS_ONLY) != "true"
-
-    def _commit_files(self, entry: LogEntry) -> int:
-        """Make a commit that changes files by an entry of our own, and take over what it did; returns its version.
-
-        Raises CommitConflictError if the log has an entry of its version.
-        """
-        files = self.files
-        self._create_entry(entry)
-        self._loaded.follow(entry.txns)
-        self._vectors.follow(self.version, entry)
-        self._files = entry.applied_to(files)
-        self._write_checkpoint()
-        return self.version
-
-    def _create_entry(self, entry: LogEntry) -> None:
-        if not self.folder.create(entry_name(self.version + 1), entry.content()):
-            raise CommitConflictError()
+        names = self.definition.physical_names()
+        return [with_vector(file, vector, names) for file, vector in zip(again, vectors, strict=True)], gone
 
     def _write_checkpoint(self) -> None:
         """Write a checkpoint if this version is due to have one."""
@@ -419,46 +436,15 @@ class DeltaTable:
         """
         if self.marks_rows:
             return False
-        raw = self._loaded.facts
-        protocol, told = raw.protocol(), raw.metadata()
-        features = with_vectors(
-            (protocol.min_reader_version, protocol.min_writer_version),
-            protocol.reader_features or (),
-            protocol.writer_features or (),
-        )
-        metadata = {
-            "id": str(told.id),
-            "name": told.name,
-            "description": told.description,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": raw.schema().to_json(),
-            "partitionColumns": list(told.partition_columns),
-            "createdTime": told.created_time,
-            "configuration": {**told.configuration, _ENABLED: "true"},
-        }
-        self._create_entry(LogEntry(actions=({"protocol": features}, {"metaData": metadata})))
-        self._files = None
-        self._load_newest()
-        self._write_checkpoint()
+        self.commit(definition=self.definition.with_vectors())
         return True
 
     def widen(self, schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> None:
-        """Add the columns, also in structs, that only ``schema`` has, in one commit without data."""
-        import deltalake
-        from deltalake.exceptions import CommitFailedError
+        """Add the columns, also in structs, that only ``schema`` has, in one commit without data.
 
-        try:
-            deltalake.write_deltalake(
-                self._loaded.changeable(),
-                schema.empty_table(),
-                mode="append",
-                schema_mode="merge",
-                commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
-            )
-        except CommitFailedError as error:
-            raise failed_commit(error) from None
-        self._schema = self._files = None
-        self.refresh()
+        Raises CommitConflictError if another commit was made first.
+        """
+        self.commit(schema=schema, metadata=metadata)
 
     def missing_files(self) -> list[str]:
         """Return paths of data files of the loaded version that do not exist; checks each file of a local table."""
@@ -479,22 +465,9 @@ class DeltaTable:
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema with the column names in the table's files."""
-        if _MAPPING not in self.features:
-            return schema
-        whole = pa.schema(self._loaded.facts.schema().to_arrow())
-        return plain_schema(physical_schema(pa.schema([whole.field(name) for name in schema.names])))
-
-    def _allow_local_timestamps(self) -> None:
-        import deltalake
-
-        self._loaded.changeable().alter.add_feature(
-            deltalake.TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
-        )
-        self.refresh()
+        return self.definition.stored(schema)
 
 
-def schema_json(schema: pa.Schema) -> str:
-    """Return the schema in the JSON form of Delta's log."""
-    import deltalake
-
-    return str(deltalake.Schema.from_arrow(plain_schema(schema)).to_json())
+def _physical(definition: Definition, columns: Sequence[str]) -> tuple[str, ...]:
+    names = definition.physical_names()
+    return tuple(names.get(column, column) for column in columns)

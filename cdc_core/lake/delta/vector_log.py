@@ -1,6 +1,6 @@
-"""Which deletion vector each data file has, and what was removed when: from the log, because delta-rs does not tell.
+"""What delta-rs does not tell of a log: vectors of data files, what was removed when, and clustering columns.
 
-Both follow from the newest checkpoint and the commits after it. Once they are known, a later version costs no more
+All follow from the newest checkpoint and the commits after it. Once they are known, a later version costs no more
 than its own commits.
 """
 
@@ -20,15 +20,17 @@ from pyroaring import BitMap64
 
 from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_places, decoded, vector_in
 from cdc_core.lake.delta.folder import Folder
-from cdc_core.lake.delta.log_entry import LogEntry
+from cdc_core.lake.delta.log_entry import CLUSTERING_DOMAIN, LogEntry
 from cdc_core.lake.delta.log_text import unreadable_log
 
 LOG = "_delta_log"
 _READ = (
     *("add.path", "add.deletionVector"),
     *("remove.path", "remove.deletionTimestamp", "remove.deletionVector"),
+    *("domainMetadata.domain", "domainMetadata.configuration", "domainMetadata.removed"),
     "sidecar",
 )
+_KINDS = (b'"add"', b'"remove"', b'"domainMetadata"')
 # Of a table that is never cleaned.
 _REMOVED = 50_000
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(parquet|json)")
@@ -61,6 +63,11 @@ class VectorLog:
         self._version = version
         self._forget_unused()
         return self._state.vectors
+
+    def clustered_by(self, version: int) -> tuple[str, ...]:
+        """Return the clustering columns of a version by their physical names. LakeError if the log cannot be read."""
+        self.at(version)
+        return self._state.clustered_by
 
     def follow(self, version: int, entry: LogEntry) -> None:
         """Take over what a commit of our own did, instead of reading it from the log."""
@@ -125,7 +132,7 @@ class VectorLog:
             except FileNotFoundError:
                 return False
             # A commit removes a file with one vector and adds it with the next.
-            wanted = [line for line in content.splitlines() if b'"add"' in line or b'"remove"' in line]
+            wanted = [line for line in content.splitlines() if any(kind in line for kind in _KINDS)]
             state.apply([json.loads(line) for line in wanted])
         self._state = state
         return True
@@ -175,12 +182,15 @@ class _State:
 
     vectors: dict[str, DeletionVector] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
+    clustered_by: tuple[str, ...] = ()
 
     def copy(self) -> _State:
-        return _State(dict(self.vectors), dict(self.removed))
+        return _State(dict(self.vectors), dict(self.removed), self.clustered_by)
 
     def apply_entry(self, entry: LogEntry) -> None:
         """Apply a commit of our own."""
+        if entry.clustered_by is not None:
+            self.clustered_by = tuple(entry.clustered_by)
         for file in entry.removed:
             self._remove(unquote(file.path), file.vector, entry.made)
         for file in entry.added:
@@ -196,6 +206,10 @@ class _State:
             told = each.get("add") or {}
             if told.get("path") is not None:
                 self._add(unquote(told["path"]), _vector_of(told))
+            domain = each.get("domainMetadata") or {}
+            if domain.get("domain") == CLUSTERING_DOMAIN:
+                columns = [] if domain.get("removed") else json.loads(domain["configuration"])["clusteringColumns"]
+                self.clustered_by = tuple(".".join(column) for column in columns)
 
     def _remove(self, path: str, vector: DeletionVector | None, at: int) -> None:
         self.vectors.pop(path, None)

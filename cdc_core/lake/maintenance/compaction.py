@@ -20,7 +20,6 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.maintenance.moving import Part, move
 from cdc_core.lake.maintenance.wear import PASS_BYTES, worn, worn_parts
-from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.lake_schema import phase
 
 _SMALLEST = 64 << 10
@@ -43,8 +42,8 @@ def compact(
     """Compact ``enough`` or more small files of a class; returns their number. One pass, of at most ``pass_bytes``.
 
     ``among`` are the paths of the files to choose from, if not all; the new file's path is added to it. If another
-    writer's commit removed one of them first, nothing is changed. A table that Spark writes is compacted by Spark
-    (``lake/spark/merge``). ``key``: the order of rows in the new file (``move``).
+    writer's commit removed one of them first, nothing is changed. ``key``: the order of rows in the new file
+    (``move``).
     """
     if not passable(table, enough, among):
         return 0
@@ -68,7 +67,7 @@ def renew(
     rewritten at once, however large it is.
     """
     files = [file for file in table.files if file.vector is not None and (among is None or file.path in among)]
-    if not worn(files) or not writer_of(table).arrow_compacts:
+    if not worn(files):
         return False
     return move(table, worn_parts(table, files, pass_bytes), key) is not None
 
@@ -89,7 +88,7 @@ def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
 
 def passable(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> bool:
     """Whether a pass of ``compact`` has any work."""
-    return writer_of(table).arrow_compacts and len(_chosen(table.files, enough, among, PASS_BYTES)) >= 2
+    return len(_chosen(table.files, enough, among, PASS_BYTES)) >= 2
 
 
 def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None, pass_bytes: int) -> list[DataFile]:
@@ -155,7 +154,7 @@ def _enough(table: DeltaTable, since: int) -> int:
 
 
 def _has_worn(table: DeltaTable) -> bool:
-    return bool(worn(table.files)) and writer_of(table).arrow_compacts
+    return bool(worn(table.files))
 
 
 def _clean_in_turn(table: DeltaTable, since: int, history_minutes: int) -> None:

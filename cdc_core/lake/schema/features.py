@@ -1,8 +1,7 @@
-"""Delta features that exclude some readers or writers: when each is enabled for a lake table, and how it is used.
+"""Delta table features: which a lake table gets, when, and which of those that other programs enabled allow writing.
 
-Column mapping makes a rename or a drop a change of metadata only, type widening does the same for a wider type. A table
-that has one of them is written by Spark from then on: delta-rs cannot commit to it, and its files have other column
-names.
+Column mapping makes a rename or a drop a change of metadata only, type widening does the same for a wider type. Both
+exclude some readers.
 
     widest   never; such a change rewrites the table
     auto     when a change first needs one and the table is larger than wal2lake.merge.rewrite.max.bytes
@@ -11,49 +10,53 @@ names.
 An enabled feature is used regardless of the policy.
 
 Deletion vectors mark changed rows of large files instead of rewriting these (``apply/ways``). They are enabled when a
-merge first needs them, unless the policy is ``widest``; files of such a table are still committed without Spark.
-
-Liquid clustering by key and in-commit timestamps are enabled for the tables that are configured so. Every reader can
-read such a table; delta-rs cannot write it, so Spark does from then on.
+merge first needs them, unless the policy is ``widest``. Liquid clustering by key and in-commit timestamps are enabled
+for the tables that are configured so; every reader can read such a table. All of them are written by log entries of
+wal2lake's own (``delta/definition``), in the commit that first needs them.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from cdc_core.errors import TableError
+from cdc_core.lake.delta.definition import MAPPING_MODE, Definition
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.schema.project import Step, only_add_nulls, own_columns, project_schema, traced
+from cdc_core.lake.schema.project import Step, only_add_nulls, own_columns, traced
 from cdc_core.schema.changes import DeltaFeature, LakeFeatures
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.patterns import compile_all, matches_any
 
 _log = logging.getLogger(__name__)
 
-# Delta's table property that enables each feature.
-PROPERTIES = {
-    DeltaFeature.COLUMN_MAPPING: ("delta.columnMapping.mode", "name"),
-    DeltaFeature.TYPE_WIDENING: ("delta.enableTypeWidening", "true"),
-    DeltaFeature.COMMIT_TIMESTAMPS: ("delta.enableInCommitTimestamps", "true"),
-}
 EVOLVING = frozenset([DeltaFeature.COLUMN_MAPPING, DeltaFeature.TYPE_WIDENING])
-# Features with which files can be committed by delta-rs, or by log entries of our own where they have deletion vectors.
-_WRITABLE = frozenset(
-    {"appendOnly", "invariants", "timestampNtz", "checkConstraints", "v2Checkpoint", "deletionVectors"}
+# Features of writers that commits follow. Some ask for nothing unless a property or a column uses them (``_refusals``).
+_KNOWN = frozenset(
+    {
+        *(feature.value for feature in DeltaFeature),
+        *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns"),
+        *("timestampNtz", "v2Checkpoint", "deletionVectors", "domainMetadata", "vacuumProtocolCheck"),
+    }
 )
+_RULES_OF_COLUMNS = {
+    "delta.generationExpression": "a generated column",
+    "delta.identity.start": "an identity column",
+    "delta.invariants": "a column invariant",
+}
 # Characters of column names that Delta on Spark supports with column mapping only.
 SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
 _READERS = {
     DeltaFeature.COLUMN_MAPPING: "Spark and SQL through deltalake's QueryBuilder can read it, "
     "deltalake's to_pyarrow_table and polars cannot",
     DeltaFeature.TYPE_WIDENING: "Spark can read it, deltalake and polars cannot",
-    DeltaFeature.CLUSTERING: "every reader can read it, only Spark can write it",
-    DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it, only Spark can write it",
+    DeltaFeature.CLUSTERING: "every reader can read it",
+    DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it",
 }
 _VECTOR_READERS = (
     "Spark and SQL through deltalake's QueryBuilder can read it, deltalake's to_pyarrow_table and polars cannot"
@@ -63,23 +66,13 @@ _MAX_CLUSTERED, _WITH_STATISTICS = 4, 32
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
-class EvolutionMethod(enum.Enum):
-    """How steps are applied to a lake table: rewritten by Arrow in the task, metadata only, or rewritten by Spark.
-
-    The last two are one commit of Delta on Spark.
-    """
-
-    ARROW = "arrow"
-    METADATA = "metadata"
-    SPARK = "spark"
-
-
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The method, and the features that have to be enabled first."""
+    """How steps are applied to a lake table. ``enables``: by a change of metadata, with these features enabled first;
+    None: every row is written.
+    """
 
-    method: EvolutionMethod
-    enables: frozenset[DeltaFeature] = frozenset()
+    enables: frozenset[DeltaFeature] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +120,20 @@ class FeaturePolicy:
 
     def evolution(self, lake: DeltaTable, steps: Sequence[Step]) -> Evolution:
         """Return how the steps are applied to the table."""
-        there = features_on(lake)
-        needs = needed(lake.schema, steps)
-        after = project_schema(lake.schema, steps)
-        if needs is not None and needs <= there:
-            # Without one of the features the steps only add columns of nulls, which delta-rs can add as well.
-            return (
-                Evolution(EvolutionMethod.METADATA, lacking_for_names(lake, after))
-                if there
-                else Evolution(EvolutionMethod.ARROW)
-            )
-        if needs is not None and self._wants_metadata(lake):
-            return Evolution(EvolutionMethod.METADATA, (needs - there) | for_names(after) - there)
-        return (
-            Evolution(EvolutionMethod.SPARK, lacking_for_names(lake, after))
-            if there
-            else Evolution(EvolutionMethod.ARROW)
-        )
+        there, needs = features_on(lake), needed(lake.schema, steps)
+        if needs is not None and (needs <= there or self._wants_metadata(lake)):
+            return Evolution(needs - there)
+        return Evolution(None)
+
+    def enable_missing(self, lake: DeltaTable, table: TableSchema) -> None:
+        """Enable the features that the table is to have regardless of changes, in one commit, and log them.
+
+        Raises CommitConflictError if another commit was made first.
+        """
+        missing, columns = self.missing(lake, table), self.cluster_by(lake, table)
+        if missing or (columns and lake.clustered_by != columns):
+            lake.commit(definition=enabled(lake, missing), clustered_by=columns if columns else None)
+            announce(str(table.id), missing)
 
     def _wants_metadata(self, lake: DeltaTable) -> bool:
         if self.features is LakeFeatures.AUTO:
@@ -152,56 +142,77 @@ class FeaturePolicy:
 
 
 def features_on(lake: DeltaTable) -> frozenset[DeltaFeature]:
-    """Return which of the features the table has: if any, only Spark can write it."""
+    """Return which of the features the table has."""
     return frozenset(feature for feature in DeltaFeature if feature.value in lake.features)
+
+
+def enabled(lake: DeltaTable, features: Iterable[DeltaFeature]) -> Definition:
+    """Return the table's definition with features that it lacks, for its next commit."""
+    definition = lake.definition
+    for feature in features:
+        match feature:
+            case DeltaFeature.COLUMN_MAPPING:
+                definition = definition.with_mapping()
+            case DeltaFeature.TYPE_WIDENING:
+                definition = definition.with_type_widening()
+            case DeltaFeature.COMMIT_TIMESTAMPS:
+                definition = definition.with_commit_timestamps(lake.version + 1, int(time.time() * 1000))
+            case DeltaFeature.CLUSTERING:
+                definition = definition.with_clustering()
+    return definition
+
+
+def require_writable(lake: DeltaTable, table: TableId) -> None:
+    """Raise TableError if another program gave the table a feature or a rule that commits here would not follow."""
+    refused = sorted(_refusals(lake))
+    if refused:
+        raise TableError(
+            f"Another program gave the lake table of {table} what wal2lake cannot write: {', '.join(refused)}.",
+            "Remove it (ALTER TABLE … DROP FEATURE, DROP CONSTRAINT or UNSET TBLPROPERTIES), or move the table's lake "
+            f"folder away and run wal2lake snapshot with {table}.",
+            str(table),
+        )
+
+
+def is_writable(lake: DeltaTable) -> bool:
+    """Whether ``require_writable`` raises nothing."""
+    return not _refusals(lake)
+
+
+def _refusals(lake: DeltaTable) -> set[str]:
+    refused = {f"table feature {name}" for name in lake.features - _KNOWN}
+    properties = lake.properties
+    refused |= {f"CHECK constraint {n[18:]}" for n in properties if n.startswith("delta.constraints.")}
+    if properties.get("delta.enableChangeDataFeed") == "true":
+        refused.add("a change data feed")
+    if properties.get(MAPPING_MODE) == "id":
+        refused.add(f"{MAPPING_MODE}=id")
+    if lake.definition.writers or lake.definition.versions[1] > 1:
+        rules = {rule for field in lake.definition.fields for rule in field["metadata"] if rule in _RULES_OF_COLUMNS}
+        refused |= {_RULES_OF_COLUMNS[rule] for rule in rules}
+    return refused
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """With what a lake table can be written.
+    """Whether Spark can replace files of a lake table, too, when rows change."""
 
-    ``arrow_adds``: delta-rs can add files to it, or replace its entire content. ``arrow_compacts``: delta-rs can
-    replace its files by others with the same rows. ``arrow_rewrites``: delta-rs can replace files when rows change.
-    ``spark_rewrites``: Spark can do so; it must if ``arrow_rewrites`` is not set, and one of the two always is.
-
-        the table has                        adds     compacts   rewrites           Spark rewrites
-        a feature of this module             Spark    Spark      Spark              yes
-        a feature unknown to delta-rs        delta-rs delta-rs   Spark              yes
-        the same, and deletion vectors       delta-rs Spark      Spark              yes
-        names that Spark refuses             delta-rs delta-rs   delta-rs           no
-        none of these                        delta-rs delta-rs   either, by size    yes
-    """
-
-    arrow_adds: bool
-    arrow_compacts: bool
-    arrow_rewrites: bool
     spark_rewrites: bool
 
 
 def writer_of(lake: DeltaTable, schema: pa.Schema | None = None) -> Writer:
-    """Return with what a lake table can be written: the only place that decides this.
+    """Return with what a lake table can be written, beside tasks.
 
     ``schema``: the columns to be written, if they are not the table's.
     """
-    is_sparks, is_known = bool(features_on(lake)), lake.features <= _WRITABLE
-    return Writer(
-        arrow_adds=not is_sparks,
-        arrow_compacts=not is_sparks and (is_known or not lake.has_deletion_vectors),
-        arrow_rewrites=not is_sparks and is_known,
-        spark_rewrites=is_sparks or not is_known or not for_names(lake.schema if schema is None else schema),
-    )
+    is_mapped = DeltaFeature.COLUMN_MAPPING in features_on(lake)
+    return Writer(is_mapped or not for_names(lake.schema if schema is None else schema))
 
 
 def for_names(schema: pa.Schema) -> frozenset[DeltaFeature]:
     """Return the features that Spark needs to write columns of these names."""
     is_refused = any(SPARK_REFUSES & set(name) for name in schema.names)
     return frozenset([DeltaFeature.COLUMN_MAPPING]) if is_refused else frozenset()
-
-
-def lacking_for_names(lake: DeltaTable, schema: pa.Schema) -> frozenset[DeltaFeature]:
-    """As ``for_names``, the features that a table written by Spark lacks; empty for other tables."""
-    there = features_on(lake)
-    return for_names(schema) - there if there else frozenset()
 
 
 def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] | None:
@@ -237,7 +248,7 @@ def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
 
 
 def announce_vectors(table: str) -> None:
-    """As ``announce``, for deletion vectors, which are not among the features that only Spark writes."""
+    """As ``announce``, for deletion vectors."""
     _log.warning("%s: Delta table feature deletionVectors was enabled; %s.", table, _VECTOR_READERS)
 
 

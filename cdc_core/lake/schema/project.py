@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.lake.delta.conform import conform
-from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import OWN_NAMES, RESCUED
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
 
@@ -101,29 +99,6 @@ def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
                 after[each.name] = Traced(each.name, before.source, each.type, before.is_filled)
         known = after
     return list(known.values())
-
-
-def evolve(lake: DeltaTable, steps: Sequence[Step], app: str, metadata: Mapping[str, str]) -> None:
-    """Change the lake table to the last step's version, in one commit with its number. Raises CommitConflictError.
-
-    Only adding columns of nulls writes no rows; everything else rewrites the table, one file at a time.
-    """
-    own = {each.name for each in own_columns(lake.schema)}
-    if only_add_nulls({each.name: each.type for each in lake.schema if each.name not in own}, steps):
-        wanted = pa.schema([*[pa.field(c.name, c.type) for c in steps[-1].columns], *own_columns(lake.schema)])
-        missing = [each for each in wanted if each.name not in lake.schema.names]
-        if missing:
-            lake.widen(pa.schema([*lake.schema, *missing]))
-        lake.commit(txns={app: steps[-1].number}, metadata=metadata)
-        return
-    schema = project_schema(lake.schema, steps)
-    files = []
-    for file in lake.files:
-        rows = lake.read(file)
-        for step in steps:
-            rows = project_rows(rows, step)
-        files.append(lake.write_as(conform(rows, schema), schema))
-    lake.commit(files, txns={app: steps[-1].number}, metadata=metadata, schema=schema, replace=True)
 
 
 def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[Step]) -> bool:

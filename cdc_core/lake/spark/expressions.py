@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from cdc_core.lake.apply.staging import StagedFacts
+from cdc_core.lake.delta.definition import fields_of
 from cdc_core.lake.names import META, RESCUED
 
 # Types that represent every text that PostgreSQL prints (``row_keys.is_total`` for Spark types).
 _TOTAL = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.BinaryType)
-_TEXTS = T.MapType(T.StringType(), T.StringType())
+TEXTS = T.MapType(T.StringType(), T.StringType())
 _META = tuple(each.name for each in META)
 
 
@@ -71,7 +73,7 @@ def truncation_position(facts: StagedFacts, names: Sequence[str] = _META) -> dic
 
 def with_kept_texts(mine: Column, theirs: Column, keep: Column) -> Column:
     """Return a row's texts and those of the lake row for kept columns; null if there are none."""
-    none = F.create_map().cast(_TEXTS)
+    none = F.create_map().cast(TEXTS)
     kept = F.map_filter(F.coalesce(theirs, none), lambda name, _: F.array_contains(keep, name))
     joined = F.map_concat(F.coalesce(mine, none), kept)
     return F.when(F.size(joined) > 0, joined)
@@ -118,3 +120,22 @@ def comparable(value: Column, kind: T.DataType) -> Column:
 def parquet_files(session: SparkSession, *paths: str) -> DataFrame:
     """Return the rows of Parquet files; characters of patterns, such as ``*`` and ``[``, are those of the path."""
     return session.read.option("__globPaths__", "false").parquet(*paths)
+
+
+def as_declared(rows: DataFrame, schema: pa.Schema) -> DataFrame:
+    """Return the schema's columns in its order and types."""
+    have = set(rows.columns)
+    return rows.select(
+        *[
+            (F.col(quoted(each.name)) if each.name in have else F.lit(None))
+            .cast(spark_type(each.type))
+            .alias(each.name)
+            for each in schema
+        ]
+    )
+
+
+def spark_type(kind: pa.DataType) -> T.DataType:
+    """Return the Spark type of a type of the lake."""
+    fields = fields_of(pa.schema([pa.field("x", kind)]))
+    return T.StructType.fromJson({"type": "struct", "fields": fields}).fields[0].dataType

@@ -22,15 +22,23 @@ from cdc_core.lake.delete_columns import (
     mode_of,
 )
 from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delta.definition import fields_of
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED, helper
 from cdc_core.lake.reduce.latest import image_schema
 from cdc_core.lake.reduce.row_states import Truncation
-from cdc_core.lake.schema.features import lacking_for_names
 from cdc_core.lake.schema.lake_schema import holds
-from cdc_core.lake.spark.commit import enable, transaction
-from cdc_core.lake.spark.evolve import TEXTS, as_declared, fields_of, spark_type
-from cdc_core.lake.spark.expressions import comparable, field_of, parquet_files, quoted, same_key
+from cdc_core.lake.spark.commit import transaction
+from cdc_core.lake.spark.expressions import (
+    TEXTS,
+    as_declared,
+    comparable,
+    field_of,
+    parquet_files,
+    quoted,
+    same_key,
+    spark_type,
+)
 
 _SHOWN, _ROW = helper("__shown"), helper("__row")
 
@@ -46,7 +54,6 @@ def keep_by_spark(
 ) -> int:
     """Replace the table's content by the snapshot's rows (Parquet files) and kept rows; returns the new version."""
     schema = grown_schema(lake.schema, snapshot, kept)
-    enable(spark, lake.path, lacking_for_names(lake, schema))
     with transaction(spark, lake.path) as begun:
         held = _earlier(_adapted(begun.content, lake.schema, schema), kept)
         shown = parquet_files(begun.session, *files) if files else held.limit(0)

@@ -1,4 +1,4 @@
-"""Delta's own maintenance by Spark: OPTIMIZE and VACUUM, for tables that delta-rs does not write."""
+"""OPTIMIZE by Delta on Spark."""
 
 from __future__ import annotations
 
@@ -18,14 +18,3 @@ def compact(spark: SparkSession, lake: str) -> int:
     session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(4 * SMALL_BYTES))
     done = DeltaTable.forPath(session, lake).optimize().executeCompaction().select("metrics.numFilesRemoved").collect()
     return int(done[0][0]) if done else 0
-
-
-def vacuum(spark: SparkSession, lake: str, hours: int) -> int:
-    """Remove files not referenced by the table for ``hours``; returns their number."""
-    session = spark.newSession()
-    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "true")
-    table = DeltaTable.forPath(session, lake)
-    table.vacuum(hours)
-    told = table.history(1).select("operation", "operationMetrics").collect()[0]
-    return int((told[1] or {}).get("numDeletedFiles", 0)) if told[0] == "VACUUM END" else 0

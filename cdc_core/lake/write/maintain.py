@@ -4,23 +4,19 @@ All small files of a table are compacted, not only as many as a round has time f
 (of a run killed before its commit) are removed. On a conflict with any other writer's commit, the pass is retried on
 the new version.
 
-Tables that delta-rs can write are optimized by Arrow (``compaction.compact``), the others by Delta on Spark. Those are
-vacuumed by Spark too: only Spark knows all files that belong to a table with features unknown to delta-rs.
+A table that another program gave features which wal2lake does not write is left as it is (``features``).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from cdc_core.errors import TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import vacuum
 from cdc_core.lake.maintenance.compaction import compact, passable, renew
-from cdc_core.lake.schema.features import writer_of
-from cdc_core.lake.schema.lake_schema import file_hours
+from cdc_core.lake.schema.features import is_writable
 
 _MIN = 2
 # More than between rounds, which would have to wait.
@@ -58,27 +54,17 @@ class MaintenanceResult:
     rewritten: int
     removed: int
     seconds: float
-    engine: str
 
 
-def maintain(
-    path: str, retention: Retention, spark: Callable[[], Any], storage: Mapping[str, str] | None = None
-) -> MaintenanceResult | None:
-    """Compact the table's small files and remove files that are no longer needed; None if there is no table.
-
-    Raises TransientError if Spark's OPTIMIZE conflicted repeatedly with another writer.
-    """
+def maintain(path: str, retention: Retention, storage: Mapping[str, str] | None = None) -> MaintenanceResult | None:
+    """Compact the table's small files and remove files that are no longer needed; None if there is no table."""
     table = DeltaTable.open(path, storage)
-    if table is None:
+    if table is None or not is_writable(table):
         return None
     started = time.monotonic()
     files, octets = _held(table)
-    by_spark = not writer_of(table).arrow_rewrites
-    rewritten = _optimize_by_spark(spark, table) if by_spark else _optimize(table)
-    removed = 0
-    if retention.history_minutes:
-        by_arrow = (table, retention.history_minutes, retention.unnamed_hours)
-        removed = _vacuum_by_spark(spark, table, retention) if by_spark else vacuum(*by_arrow)
+    rewritten = _optimize(table)
+    removed = vacuum(table, retention.history_minutes, retention.unnamed_hours) if retention.history_minutes else 0
     table.refresh()
     after, octets_after = _held(table)
     return MaintenanceResult(
@@ -91,7 +77,6 @@ def maintain(
         rewritten,
         removed,
         time.monotonic() - started,
-        "spark" if by_spark else "arrow",
     )
 
 
@@ -118,29 +103,3 @@ def _optimize(table: DeltaTable) -> int:
     while renew(table, files, _PASS_BYTES):
         rewritten += 1
     return rewritten
-
-
-def _optimize_by_spark(spark: Callable[[], Any], table: DeltaTable) -> int:
-    from cdc_core.lake.spark.optimize import compact as compact_by_spark
-    from cdc_core.spark.errors import received
-
-    for left in reversed(range(_TRIES)):
-        try:
-            with received(f"compacting files of {table.path}"):
-                return compact_by_spark(spark(), table.path)
-        except TransientError:
-            # A round's merge was committed first.
-            if not left:
-                raise
-            time.sleep(_PAUSE_SECONDS)
-    raise AssertionError("unreachable")
-
-
-def _vacuum_by_spark(spark: Callable[[], Any], table: DeltaTable, retention: Retention) -> int:
-    """Vacuum with Spark: it uses a single age for all files, so the longer one is given."""
-    from cdc_core.lake.spark.optimize import vacuum
-    from cdc_core.spark.errors import received
-
-    hours = max(file_hours(retention.history_minutes), retention.unnamed_hours)
-    with received(f"removing old files of {table.path}"):
-        return vacuum(spark(), table.path, hours)

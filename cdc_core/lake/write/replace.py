@@ -31,7 +31,7 @@ from cdc_core.lake.positions import (
     schema_version_app,
     snapshot_app,
 )
-from cdc_core.lake.schema.features import writer_of
+from cdc_core.lake.schema.features import require_writable
 from cdc_core.lake.schema.lake_schema import check_names, lake_properties, spread
 from cdc_core.schema.table import TableId
 
@@ -86,15 +86,16 @@ def commit_snapshot(
     The rows' ``__commit_lsn`` must not be greater than that of any change that the snapshot does not show. ``token``
     must be greater than the one in force: this also invalidates the merges of the former snapshot. ``schema_version``
     is the number of the table's version under which the rows were read (``stores/schema_log``), 0 for none. ``facts``
-    are added to the commit's metadata. Commits made to the table since it was opened are replaced too. Rows of a table
-    with features that delta-rs does not write are written through ``spark``, and ``files`` are removed after that. If
-    the delete mode keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``); rows of an
-    earlier epoch are before the snapshot, whatever their LSNs are. A run of an earlier epoch cannot commit after this.
+    are added to the commit's metadata. Commits made to the table since it was opened are replaced too. If
+    the delete mode keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``), and if they are
+    many ``spark`` merges them; rows of an earlier epoch are before the snapshot, whatever their LSNs are. A run of an
+    earlier epoch cannot commit after this.
     Raises InvariantError for a token that is not greater, TransientError after eight conflicts with other writers.
     """
     content = plain_schema(schema)
 
     def attempt() -> int:
+        require_writable(lake, table)
         check_epoch(lake, scope, table)
         shown = lake_position(lake, scope, table)
         if shown.token is not None and token <= shown.token:
@@ -118,30 +119,11 @@ def commit_snapshot(
             if not is_for_spark(lake, files, content, mine):
                 return commit_merged(lake, merged(lake, files, content, mine), txns, meta)
             return _keep_by_spark(spark, lake, files, content, mine, txns, meta)
-        if not writer_of(lake).arrow_adds:
-            return _replace_by_spark(spark, lake, files, content, txns, meta)
         return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
 
     lake.refresh()
     version = on_conflict(attempt, lake)
     return SnapshotFacts(version, sum(file.rows for file in files))
-
-
-def _replace_by_spark(
-    spark: Any,
-    lake: DeltaTable,
-    files: Sequence[DataFile],
-    schema: pa.Schema,
-    txns: Mapping[str, int],
-    metadata: Mapping[str, str | int],
-) -> int:
-    # Imported only if a table needs it: importing PySpark takes a second.
-    from cdc_core.lake.spark.evolve import replace_by_spark
-
-    root = lake.path.rstrip("/")
-    version = replace_by_spark(spark, lake, [f"{root}/{file.path}" for file in files], schema, txns, metadata)
-    lake.discard(files)
-    return version
 
 
 def _keep_by_spark(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.lake.apply.kept_rows import KeptRows
+from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.reduce.row_states import Truncation
@@ -111,12 +112,7 @@ class TableCommits:
     def _enable_features(self, lake: DeltaTable, table: TableSchema) -> None:
         """Enable the features that tables are to have from the start."""
         lake.refresh()
-        features = self._settings.features
-        # A table that is clustered already may have another key now.
-        if features.missing(lake, table) or features.cluster_by(lake, table):
-            from cdc_core.lake.spark.commit import enable_missing
-
-            enable_missing(self._spark, lake, features, table)
+        on_conflict(lambda: self._settings.features.enable_missing(lake, table), lake)
         if self._settings.database:
             with received(f"registering {table.id} in Spark's catalogue"):
                 register(self._spark, self._settings.database, table.id, lake.path)

@@ -12,7 +12,6 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.features import writer_of
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot
@@ -57,7 +56,7 @@ class RangeTracker:
 
     def _may_resume(self, each: TableDescription) -> bool:
         """Whether ranges of the table are recorded (``resume`` says which tables are read from the beginning)."""
-        is_whole = each.own_statement is not None or each.keeps_gone_rows or not writer_of(each.lake).arrow_adds
+        is_whole = each.own_statement is not None or each.keeps_gone_rows
         return not is_whole and each.size.has_ctid and can_resume(each.table, self._plan)
 
     def note(self, plan: TablePlan, result: RangeResult) -> None:

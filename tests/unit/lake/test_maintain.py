@@ -32,10 +32,6 @@ def table(tmp_path: Path) -> DeltaTable:
     return DeltaTable.create(str(tmp_path / "t"), SCHEMA, lake_properties(15))
 
 
-def no_spark() -> object:
-    raise AssertionError("these tables need no Spark")
-
-
 def ids(table: DeltaTable) -> list[int]:
     return sorted(row["id"] for row in lake_rows(table.path))
 
@@ -52,14 +48,14 @@ def age(file: Path, hours: float) -> None:
 def test_small_files_become_one_and_the_counts_are_told(table: DeltaTable) -> None:
     for number in range(9):
         table.commit([table.write(rows(number))], txns={"a": number})
-    done = maintain(table.path, KEEP, no_spark)
+    done = maintain(table.path, KEEP)
     assert done is not None
-    assert (done.files_before, done.files_after, done.rewritten, done.engine) == (9, 1, 9, "arrow")
+    assert (done.files_before, done.files_after, done.rewritten) == (9, 1, 9)
     assert 0 < done.bytes_after < done.bytes_before
     assert ids(table) == list(range(9))
     table.refresh()
     assert (table.version, table.txn("a")) == (done.version, 8)
-    again = maintain(table.path, KEEP, no_spark)
+    again = maintain(table.path, KEEP)
     assert again is not None
     assert (again.files_before, again.files_after, again.rewritten, again.removed) == (1, 1, 0, 0)
 
@@ -72,7 +68,7 @@ def test_only_files_that_no_commit_names_for_long_enough_are_removed(table: Delt
     age(folder / left_behind.path, 200)
     (named,) = table.files
     age(folder / named.path, 5000)
-    done = maintain(table.path, KEEP, no_spark)
+    done = maintain(table.path, KEEP)
     assert done is not None and done.removed == 1
     assert on_disk(table) == {named.path, under_way.path}
     table.refresh()
@@ -90,7 +86,7 @@ def test_without_a_history_nothing_is_removed(table: DeltaTable) -> None:
 
 
 def test_no_table_is_no_error(tmp_path: Path) -> None:
-    assert maintain(str(tmp_path / "nothing"), KEEP, no_spark) is None
+    assert maintain(str(tmp_path / "nothing"), KEEP) is None
 
 
 def test_beside_a_writer_no_row_is_lost_and_none_comes_twice(
@@ -104,7 +100,7 @@ def test_beside_a_writer_no_row_is_lost_and_none_comes_twice(
 
     def maintenance() -> None:
         while not stopped.is_set():
-            told.append(maintain(table.path, KEEP, no_spark))
+            told.append(maintain(table.path, KEEP))
 
     thread = threading.Thread(target=maintenance)
     thread.start()
@@ -129,7 +125,7 @@ def test_beside_a_writer_no_row_is_lost_and_none_comes_twice(
         stopped.set()
         thread.join(patient(60))
     assert not thread.is_alive()
-    told.append(maintain(table.path, KEEP, no_spark))
+    told.append(maintain(table.path, KEEP))
     assert ids(table) == sorted(expected)
     assert sum(done.rewritten for done in told if done is not None) > 0
 
@@ -153,7 +149,7 @@ def test_a_writer_that_never_rests_does_not_keep_it_from_ending(
         return done
 
     monkeypatch.setattr(maintain_module, "compact", amid_appends)
-    done = maintain(table.path, KEEP, no_spark)
+    done = maintain(table.path, KEEP)
     assert done is not None and done.rewritten == 9
     assert len(ids(table)) == 9 + 2 * passes
 

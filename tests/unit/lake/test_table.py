@@ -110,7 +110,7 @@ def test_the_later_of_two_commits_with_one_position_conflicts(table: DeltaTable)
     with pytest.raises(CommitConflictError) as caught:
         add(other, 1, txns={"a": 10})
     assert isinstance(caught.value, TransientError)
-    assert ids(table) == [1] and other.version == 0
+    assert ids(table) == [1]
     other.refresh()
     assert other.txn("a") == 10
     assert add(other, 2, txns={"a": 11}) == 2
@@ -127,18 +127,9 @@ def test_a_conflict_is_found_several_commits_later(table: DeltaTable) -> None:
     assert ids(table) == list(range(1, 8))
 
 
-@pytest.fixture(params=["ours", "delta-rs"])
-def either(table: DeltaTable, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DeltaTable:
-    """Whose entries commits of files get: on an object store those of delta-rs."""
-    if request.param == "delta-rs":
-        monkeypatch.setattr(DeltaTable, "_takes_entries", False)
-    return table
-
-
 @pytest.mark.parametrize("data_change", [True, False])
-def test_the_later_of_two_commits_that_remove_one_file_conflicts(either: DeltaTable, data_change: bool) -> None:
+def test_the_later_of_two_commits_that_remove_one_file_conflicts(table: DeltaTable, data_change: bool) -> None:
     """Whether the first changed rows or put files together, as somebody's OPTIMIZE does."""
-    table = either
     add(table, 1, 2)
     other = again(table)
     [file] = table.files
@@ -148,8 +139,7 @@ def test_the_later_of_two_commits_that_remove_one_file_conflicts(either: DeltaTa
     assert ids(table) == [1, 2] and again(table).txn("a") is None
 
 
-def test_a_commit_that_removes_files_has_seen_all_others(either: DeltaTable) -> None:
-    table = either
+def test_a_commit_that_removes_files_has_seen_all_others(table: DeltaTable) -> None:
     add(table, 1)
     other = again(table)
     add(table, 2)
@@ -363,23 +353,3 @@ def test_a_log_never_has_a_file_that_disappears(tmp_path: Path, monkeypatch: pyt
     # One that does is left out.
     (tmp_path / "t" / "gone").symlink_to(tmp_path / "nowhere")
     assert "gone" not in table.folder.names("")
-
-
-@pytest.mark.parametrize(
-    ("properties", "local_time", "is_ours"),
-    [({}, False, True), ({}, True, True), ({"delta.appendOnly": "true"}, False, False)],
-)
-def test_which_tables_get_entries_of_our_own(
-    tmp_path: Path, properties: dict[str, str], local_time: bool, is_ours: bool
-) -> None:
-    schema = pa.schema([("id", pa.int64()), *([("at", pa.timestamp("us"))] if local_time else [])])
-    table = DeltaTable.create(str(tmp_path / "t"), schema, properties)
-    row = {"id": [1], **({"at": [datetime(2026, 1, 1)]} if local_time else {})}
-    if is_ours:
-        table.enable_vectors()  # names the features that an older version of the protocol implies
-    table.commit([table.write(pa.table(row, schema))])
-    entry = (tmp_path / "t" / "_delta_log" / f"{table.version:020}.json").read_text()
-    assert ("wal2lake/" in entry) == is_ours
-    assert len(lake_rows(table.path)) == 1
-    again = DeltaTable.open(table.path)
-    assert again is not None and [file.path for file in again.files] == [file.path for file in table.files]

@@ -1,0 +1,61 @@
+"""Changes a lake table to the next versions of its source, in one commit: of metadata, or of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.names import RESCUED
+from cdc_core.lake.rows.images import column, texts_of, validity
+from cdc_core.lake.schema.features import Evolution, announce, enabled, moved_names
+from cdc_core.lake.schema.project import Step, own_columns, project_rows, project_schema, traced
+
+
+def evolve(
+    lake: DeltaTable, steps: Sequence[Step], evolution: Evolution, app: str, metadata: Mapping[str, str]
+) -> None:
+    """Change the table to the last step's version, in one commit with its number.
+
+    A change of metadata writes no row, unless ``__rescued`` of some row has a text by a name that is removed: then
+    every row is written, one file at a time. Raises CommitConflictError if another commit was made first.
+    """
+    txns, clustered_by = {app: steps[-1].number}, _clustered_by(lake, steps)
+    own = own_columns(lake.schema)
+    if evolution.enables is not None and not _has_texts(lake, moved_names(lake.schema, steps)):
+        names = [name for name in lake.schema.names if name not in {field.name for field in own}]
+        columns = [(each.name, each.source, each.type) for each in traced(names, steps)]
+        columns += [(field.name, field.name, field.type) for field in own]
+        definition = enabled(lake, evolution.enables).evolved(columns)
+        lake.commit(definition=definition, txns=txns, metadata=metadata, clustered_by=clustered_by)
+        announce(metadata.get("table", lake.path), evolution.enables)
+        return
+    schema, files = project_schema(lake.schema, steps), []
+    for file in lake.files:
+        rows = lake.read(file)
+        for step in steps:
+            rows = project_rows(rows, step)
+        files.append(lake.write_as(conform(rows, schema), schema))
+    lake.commit(files, schema=schema, replace=True, txns=txns, metadata=metadata, clustered_by=clustered_by)
+
+
+def _clustered_by(lake: DeltaTable, steps: Sequence[Step]) -> tuple[str, ...] | None:
+    """Return the clustering columns by their names after the steps, none if one of them goes; None for no change."""
+    before = lake.clustered_by
+    if not before:
+        return None
+    names = {each.source: each.name for each in traced(before, steps) if each.source is not None}
+    after = tuple(names[column] for column in before) if set(before) <= set(names) else ()
+    return None if after == before else after
+
+
+def _has_texts(lake: DeltaTable, names: frozenset[str]) -> bool:
+    """Whether some row's ``__rescued`` has a text of one of these columns; a file without any is not read."""
+    if not names or RESCUED not in lake.schema.names:
+        return False
+    for file in lake.files:
+        if not lake.is_all_null(file, RESCUED):
+            texts = texts_of(column(lake.read(file, [RESCUED]), RESCUED))
+            if any(validity(texts[name]).any() for name in names & set(texts)):
+                return True
+    return False
