@@ -82,8 +82,7 @@ class LakeOptions:
         MergeEngine.AUTO,
         "Engine that applies changes to lake tables: arrow (files with changed rows are rewritten in the task), "
         "vectors (changed rows are marked in deletion vectors in the task, and their new states appended), spark "
-        "(Spark's MERGE), or auto: arrow for small files and vectors for others, and spark for tables with Delta "
-        "features that only Spark can write.",
+        "(Spark's MERGE), or auto: arrow for small files and vectors for others.",
     )
     merge_rewrite_max_bytes: int = option(
         "wal2lake.merge.rewrite.max.bytes",
@@ -145,7 +144,7 @@ class LakeOptions:
         (),
         "Lake tables that are clustered by their key (Delta's liquid clustering): regular expressions that "
         "match schema.table. Merges and queries by key then open fewer files of a large table. Every reader can "
-        "read such a table; only Spark can write it, so its merges take seconds.",
+        "read such a table.",
         parse=_table_patterns,
         names=Named.CAPTURED,
     )
@@ -153,7 +152,7 @@ class LakeOptions:
         "wal2lake.lake.commit.timestamps",
         False,
         "Whether lake tables have in-commit timestamps, so that time travel by timestamp still works in a copy "
-        "of the lake. Only Spark can write such tables, so their merges take seconds.",
+        "of the lake.",
     )
     lake_catalog_database: str = option(
         "wal2lake.lake.catalog.database",

@@ -18,10 +18,8 @@ from cdc_core.lake.schema.lake_schema import lake_schema
 from tests.support.spark import row_type
 
 MOST = 1_000
-EITHER = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=True, spark_rewrites=True)
-ONLY_SPARK = Writer(arrow_adds=False, arrow_compacts=False, arrow_rewrites=False, spark_rewrites=True)
-ONLY_ARROW = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=True, spark_rewrites=False)
-ADDS = Writer(arrow_adds=True, arrow_compacts=True, arrow_rewrites=False, spark_rewrites=True)
+EITHER = Writer(spark_rewrites=True)
+ONLY_ARROW = Writer(spark_rewrites=False)
 AUTO, ARROW, SPARK, VECTORS = MergeEngine.AUTO, MergeEngine.ARROW, MergeEngine.SPARK, MergeEngine.VECTORS
 
 
@@ -46,15 +44,12 @@ def written_by(monkeypatch: pytest.MonkeyPatch, writer: Writer, octets: int = 0)
 
 @pytest.mark.parametrize("marks", [False, True])
 @pytest.mark.parametrize("engine", list(MergeEngine))
-@pytest.mark.parametrize("writer", [EITHER, ONLY_SPARK, ONLY_ARROW, ADDS])
-def test_inserts_are_added_where_delta_rs_can(
-    monkeypatch: pytest.MonkeyPatch, writer: Writer, engine: MergeEngine, marks: bool
-) -> None:
+@pytest.mark.parametrize("writer", [EITHER, ONLY_ARROW])
+def test_inserts_are_added(monkeypatch: pytest.MonkeyPatch, writer: Writer, engine: MergeEngine, marks: bool) -> None:
     written_by(monkeypatch, writer, 10 * MOST)
     lake: Any = Lake()
-    expected = ApplyMethod.ADD if writer.arrow_adds else ApplyMethod.SPARK
     changes: Any = Changes(MergeStrategy.APPEND)
-    assert method_for(lake, changes, Limits(engine, MOST, marks)) is expected
+    assert method_for(lake, changes, Limits(engine, MOST, marks)) is ApplyMethod.ADD
 
 
 @pytest.mark.parametrize(
@@ -68,9 +63,6 @@ def test_inserts_are_added_where_delta_rs_can(
         (EITHER, SPARK, True, 0, ApplyMethod.SPARK),
         (ONLY_ARROW, SPARK, False, MOST + 1, ApplyMethod.FILES),
         (ONLY_ARROW, AUTO, False, MOST + 1, ApplyMethod.FILES),
-        (ONLY_SPARK, ARROW, False, 0, ApplyMethod.SPARK),
-        (ONLY_SPARK, VECTORS, True, 0, ApplyMethod.SPARK),
-        (ADDS, ARROW, True, 0, ApplyMethod.SPARK),
     ],
 )
 @pytest.mark.parametrize("strategy", [each for each in MergeStrategy if each is not MergeStrategy.APPEND])
@@ -123,7 +115,6 @@ def test_parts(
 ) -> None:
     lake: Any = Lake(mode)
     limits = Limits(engine, MOST, marks)
-    for writer, method in ((EITHER, expected), (ONLY_SPARK, ApplyMethod.SPARK)):
-        written_by(monkeypatch, writer)
-        found = method_for_parts(lake, whole, limits, has_key=True, overlaps=overlaps, row_bytes=row_bytes)
-        assert found is method
+    written_by(monkeypatch, EITHER)
+    found = method_for_parts(lake, whole, limits, has_key=True, overlaps=overlaps, row_bytes=row_bytes)
+    assert found is expected

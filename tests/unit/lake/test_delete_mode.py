@@ -20,8 +20,10 @@ from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.rows.row_keys import check_key
+from cdc_core.lake.schema.evolve import evolve
+from cdc_core.lake.schema.features import Evolution
 from cdc_core.lake.schema.lake_schema import lake_schema
-from cdc_core.lake.schema.project import Step, StepColumn, evolve
+from cdc_core.lake.schema.project import Step, StepColumn
 from cdc_core.schema.plan import name_clash
 from cdc_core.schema.table import TableId
 from tests.delta.source_model import KEYLESS, ROW, TABLE
@@ -169,7 +171,13 @@ def test_a_column_that_is_added_has_its_default_in_every_row(tmp_path: Path, mod
     before = {row["k"]: row for row in lake_rows(lake.path)}
     kept = [StepColumn(name, name, ROW.field(name).type) for name in ("h", "k", "v", "num")]
     renamed = StepColumn("large", "big", pa.string())
-    evolve(lake, [Step(1, (*kept, renamed, StepColumn("fresh", None, pa.int32(), pa.scalar(7))))], "app", {})
+    evolve(
+        lake,
+        [Step(1, (*kept, renamed, StepColumn("fresh", None, pa.int32(), pa.scalar(7))))],
+        Evolution(None),
+        "app",
+        {},
+    )
     for key, row in {row["k"]: row for row in lake_rows(lake.path)}.items():
         assert (row.pop("fresh"), row.pop("large")) == (7, before[key].pop("big"))
         assert row == before[key]

@@ -80,7 +80,7 @@ def test_without_a_history_nothing_is_removed(table: DeltaTable) -> None:
     table.commit([table.write(rows(1))])
     left_behind = table.write(rows(3))
     age(Path(table.path) / left_behind.path, 5000)
-    done = maintain(table.path, Retention(0, 168), no_spark)
+    done = maintain(table.path, Retention(0, 168))
     assert done is not None and done.removed == 0
     assert left_behind.path in on_disk(table)
 
@@ -193,5 +193,5 @@ def test_a_changelog_of_many_appends_stays_small(tmp_path: Path) -> None:
     assert most_entries <= minutes * 60 + 3 * 100
     assert most_files <= 3 * 20
     assert sum(file.rows for file in changelog.files) == 20 * count
-    done = maintain(changelog.path, Retention(minutes, 168), no_spark)
+    done = maintain(changelog.path, Retention(minutes, 168))
     assert done is not None and done.files_after <= 4
