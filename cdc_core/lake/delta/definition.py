@@ -12,6 +12,7 @@ names follow from the definition alone (``replaced``).
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,6 +74,14 @@ class Definition:
             frozenset(protocol.reader_features or ()),
             frozenset(protocol.writer_features or ()),
         )
+
+    @classmethod
+    def new(cls, schema: pa.Schema, properties: Mapping[str, str]) -> Definition:
+        """Return the definition of a new table."""
+        now, fields = int(time.time() * 1000), tuple(fields_of(schema))
+        nothing = frozenset[str]()
+        made = cls(str(uuid.uuid4()), None, None, (), now, fields, dict(properties), (1, 2), nothing, nothing)
+        return made._with_local_timestamps()
 
     @property
     def is_mapped(self) -> bool:

@@ -32,12 +32,12 @@ from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_fi
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry
-from cdc_core.lake.delta.log_text import texts, unreadable_log, with_vector
+from cdc_core.lake.delta.log_text import unreadable_log, with_vector
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, Columns, ParquetFiles
 from cdc_core.lake.delta.recent import Recent, open_newest
 from cdc_core.lake.delta.storage import options_for
-from cdc_core.lake.delta.vector_log import VectorLog, entry_name
+from cdc_core.lake.delta.vector_log import LOG, VectorLog, entry_name
 
 _ENABLED = "delta.enableDeletionVectors"
 _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
@@ -95,26 +95,16 @@ class DeltaTable:
         storage: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> DeltaTable:
-        """Create an empty table of ``schema``; returns the existing one if another writer created it first."""
-        import deltalake
-        from deltalake.exceptions import DeltaError
-
-        uri = delta_uri(path)
-        if "://" not in uri:
-            Path(uri).mkdir(parents=True, exist_ok=True)
-        try:
-            deltalake.DeltaTable.create(
-                uri,
-                deltalake.Schema.from_arrow(schema),
-                mode="error",
-                configuration={**properties, **owner_property(path)},
-                storage_options=options_for(path, storage),
-                raise_if_key_not_exists=False,
-                commit_properties=deltalake.CommitProperties(custom_metadata=texts(metadata)),
-            )
-        except DeltaError:
-            if cls.open(path, storage) is None:
-                raise
+        """Create an empty table of ``schema``; returns the existing one if there is one, also if it comes meanwhile."""
+        there = cls.open(path, storage)
+        if there is not None:
+            return there
+        folder = Folder(path, storage)
+        if folder.is_local:
+            (Path(folder.uri) / LOG).mkdir(parents=True, exist_ok=True)
+        definition = Definition.new(schema, {**properties, **owner_property(path)})
+        entry = LogEntry(metadata=metadata, actions=definition.actions())
+        folder.create(entry_name(0), entry.content())
         made = cls.open(path, storage)
         assert made is not None
         return made

@@ -15,6 +15,7 @@ import pyarrow as pa
 from cdc_core.errors import TableError
 from cdc_core.lake.delete_columns import COLUMNS, NAMES
 from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import META
@@ -96,10 +97,15 @@ def ensure_table(
     check_names(wanted, table)
     if opened is None:
         return DeltaTable.create(path, wanted, spread(properties, path), storage)
-    merged = merge_schemas(opened.schema, wanted, table)
-    if not merged.equals(opened.schema):
-        opened.widen(merged)
-    return opened
+    there = opened
+
+    def grow() -> None:
+        merged = merge_schemas(there.schema, wanted, table)
+        if not merged.equals(there.schema):
+            there.widen(merged)
+
+    on_conflict(grow, there)
+    return there
 
 
 def merge_schemas(existing: pa.Schema, incoming: pa.Schema, table: TableId) -> pa.Schema:

@@ -112,19 +112,6 @@ def test_snapshots_are_remembered_by_table_and_token(tmp_path: Path) -> None:
     assert read_snapshots(path) == {(T, 5): first, (other, 5): first, (T, 6): second}
 
 
-def test_a_log_of_snapshots_without_a_later_column_goes_on(tmp_path: Path) -> None:
-    path = str(tmp_path / "snapshots")
-    names = [("schema_name", pa.string()), ("table_name", pa.string()), ("token", pa.int64()), ("lsn", pa.int64())]
-    former = pa.schema([*names, ("visible", pa.string()), ("floor", pa.int64())])
-    log = DeltaTable.create(path, former, {})
-    row = {"schema_name": T.schema, "table_name": T.table, "token": 5, "lsn": 5, "visible": "1:2:"}
-    log.commit([log.write(pa.Table.from_pylist([row], schema=former))])
-    first, second = TakenSnapshot(5, Lsn(5), "1:2:"), TakenSnapshot(6, Lsn(9), "1:3:1", Lsn(4), "1:2:")
-    assert read_snapshots(path) == {(T, 5): first}
-    record_snapshots(path, {T: second})
-    assert read_snapshots(path) == {(T, 5): first, (T, 6): second}
-
-
 def test_changes_without_an_old_row_stop_the_table(one: OneTable) -> None:
     one.append([change("d", 10, 0)], 10)
     with pytest.raises(TableError, match="REPLICA IDENTITY FULL"):
