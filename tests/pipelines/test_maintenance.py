@@ -20,7 +20,7 @@ class Report:
 
 
 def upkept(path, before, after):
-    return MaintenanceResult(path, 7, before, after, 1000 * before, 900 * after, before - after, 5, 0.25, "arrow")
+    return MaintenanceResult(path, 7, before, after, 1000 * before, 900 * after, before - after, 5, 0.25)
 
 
 @dataclass

@@ -51,6 +51,7 @@ from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.errors import MissingRowsError
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import ChangelogPosition
+from cdc_core.lake.schema.features import announce
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -90,6 +91,8 @@ class Rounds:
         orders = self._orders.of_round(batch, to_lsn, replays)
         with self._upkeep.leaving(long_merges(self._work, orders)):
             outcomes = run_orders(self._work, orders)
+        for outcome in outcomes:
+            announce(str(outcome.table), outcome.enabled)
         self._note_lost(outcomes)
         if batch is not None:
             self._note_appended(batch)

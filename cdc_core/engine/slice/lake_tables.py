@@ -63,7 +63,7 @@ class LakeTables:
         steps = [step for step in wanted.steps if step.number > taken]
         if steps:
             failpoints.hit(failpoints.DURING_EVOLUTION)
-            told = {"schemaVersion": str(wanted.schema_version), "table": str(wanted.table.id)}
+            told = {"schemaVersion": str(wanted.schema_version)}
             evolve(lake, steps, self.features.evolution(lake, steps), app, told)
             failpoints.hit(failpoints.AFTER_EVOLUTION)
 

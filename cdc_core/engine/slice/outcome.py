@@ -11,6 +11,7 @@ from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.upkeep import UpkeepOrder
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.apply.staging import StagedFacts
+from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.table import TableId
 
 
@@ -120,7 +121,7 @@ class SliceOutcome:
     table is merged, ``done`` what was done, before an error too. ``lake`` is None if the lake table was not opened.
     ``lost``: the changelog cannot be used, and the rows were not stored. ``upkeep`` is maintenance that is due, for
     which no round waits. ``waits``: not everything was merged, because indexes of keys are to be made first (one of
-    ``upkeep``).
+    ``upkeep``). ``enabled`` are features that the lake table has got.
     """
 
     table: TableId
@@ -131,6 +132,7 @@ class SliceOutcome:
     error: CdcError | None = None
     lost: CdcError | None = None
     waits: bool = False
+    enabled: frozenset[DeltaFeature] = frozenset()
     upkeep: tuple[UpkeepOrder, ...] = ()
     timings: Timings = Timings()
 

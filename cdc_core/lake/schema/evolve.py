@@ -8,7 +8,7 @@ from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.images import column, texts_of, validity
-from cdc_core.lake.schema.features import Evolution, announce, enabled, moved_names
+from cdc_core.lake.schema.features import Evolution, enabled, moved_names
 from cdc_core.lake.schema.project import Step, own_columns, project_rows, project_schema, traced
 
 
@@ -28,7 +28,6 @@ def evolve(
         columns += [(field.name, field.name, field.type) for field in own]
         definition = enabled(lake, evolution.enables).evolved(columns)
         lake.commit(definition=definition, txns=txns, metadata=metadata, clustered_by=clustered_by)
-        announce(metadata.get("table", lake.path), evolution.enables)
         return
     schema, files = project_schema(lake.schema, steps), []
     for file in lake.files:

@@ -126,14 +126,13 @@ class FeaturePolicy:
         return Evolution(None)
 
     def enable_missing(self, lake: DeltaTable, table: TableSchema) -> None:
-        """Enable the features that the table is to have regardless of changes, in one commit, and log them.
+        """Enable the features that the table is to have regardless of changes, in one commit.
 
         Raises CommitConflictError if another commit was made first.
         """
         missing, columns = self.missing(lake, table), self.cluster_by(lake, table)
         if missing or (columns and lake.clustered_by != columns):
             lake.commit(definition=enabled(lake, missing), clustered_by=columns if columns else None)
-            announce(str(table.id), missing)
 
     def _wants_metadata(self, lake: DeltaTable) -> bool:
         if self.features is LakeFeatures.AUTO:

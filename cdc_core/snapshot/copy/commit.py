@@ -16,6 +16,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.schema.features import announce, features_on
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
@@ -112,7 +113,9 @@ class TableCommits:
     def _enable_features(self, lake: DeltaTable, table: TableSchema) -> None:
         """Enable the features that tables are to have from the start."""
         lake.refresh()
+        before = features_on(lake)
         on_conflict(lambda: self._settings.features.enable_missing(lake, table), lake)
+        announce(str(table.id), features_on(lake) - before)
         if self._settings.database:
             with received(f"registering {table.id} in Spark's catalogue"):
                 register(self._spark, self._settings.database, table.id, lake.path)
