@@ -23,7 +23,7 @@ def command(config: Path, tables: tuple[TableId, ...], as_json: bool) -> int:
     """Compact small files of the lake's tables (OPTIMIZE) and remove unreferenced files (VACUUM).
 
     Rounds compact recent files automatically; this command does the rest and is meant for a schedule. It can run
-    concurrently with wal2lake run: conflicting commits are retried. Tables that only Spark can write start Spark.
+    concurrently with wal2lake run: conflicting commits are retried.
     """
     console = Console(soft_wrap=True)
     maintained = []

