@@ -210,7 +210,7 @@ def test_a_snapshot_replaces_content_schema_and_positions(spark: Any, tmp_path: 
         facts = commit_snapshot(lake, files, schema, "s", name, token=token, schema_version=token, facts=told)
         assert (facts.version, facts.rows, lake.txn(APP)) == (lake.version, len(rows), token)
         assert lake.txn("wal2lake:s:public.t:snapshot") == token and lake.schema.equals(schema)
-        assert by_spark(spark, lake.path) == ([{**row, "__rescued": None}] if rows else [])
+        assert by_spark(spark, lake.path) == ([{**row}] if rows else [])
     assert features_on(lake) == BOTH and not lake.files
 
 
