@@ -123,6 +123,8 @@ def test_clustering_and_timestamps_from_their_start_to_a_key_column_that_goes(tm
     assert clustered_by(spark, lake.path) == ["id"]
     times = [each.get("inCommitTimestamp") for each in log_entries(lake.path, "commitInfo")][version + 1 :]
     assert len(times) >= 5 and None not in times and times == sorted(set(times))
+    begun = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
+    assert [lake.properties[name] for name in begun] == [str(version + 1), str(times[0])]
     told = spark.sql(f"describe history delta.`{lake.path}`").orderBy("version").collect()[version + 1 :]
     assert [int(each.timestamp.timestamp() * 1000) for each in told] == times, "Spark takes them for the commits' times"
     # The key column's name is another's.

@@ -95,7 +95,7 @@ class ChunkTask:
     def _apply(self, order: ChunkOrder) -> ChunkOutcome:
         slices, target, table = self.slices, order.target, order.target.table
         path = slices.paths.lake(table.id)
-        lake = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope)
+        lake = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope).lake
         self._check(lake, target)
         owner = slices.writer.owner
         chunks = [_rows_of(chunk, owner, table.id) for chunk in order.chunks]

@@ -5,9 +5,9 @@
            it and their new states added. ``lake/apply/ways`` chooses by the size of the files that have a changed row
     SPARK  the slice is staged for Spark's MERGE (``lake/spark/merge``, docs/decisions/0004)
 
-What can write the table at all is stated by ``lake/schema/features.writer_of``. Where FILES and SPARK are possible, the
-engine of the table's order decides. For ``auto`` Spark is for tables whose rows may not be marked, if more bytes would
-have to be read and written again than are allowed.
+A task can write every table; whether Spark can is stated by ``lake/schema/features``. Where FILES and SPARK are
+possible, the engine of the table's order decides. For ``auto`` Spark is for tables whose rows may not be marked, if
+more bytes would have to be read and written again than are allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows.survey import Survey
-from cdc_core.lake.schema.features import writer_of
+from cdc_core.lake.schema.features import can_be_written_by_spark
 
 WIDE_ROW_BYTES = 1 << 20
 """Rows of this size on average are not given to Spark in parts: Java needs several copies of them in memory."""
@@ -48,7 +48,7 @@ class Limits:
 def method_for(lake: DeltaTable, changes: Changes, limits: Limits) -> ApplyMethod:
     """Return how prepared changes are applied; the first row that fits.
 
-    the slice        spark_rewrites   engine     marks rows   bytes to scan   method
+    the slice        by Spark, too    engine     marks rows   bytes to scan   method
     only inserts                      any                                     ADD
     anything else    no               any                                     FILES
     anything else    yes              spark                                   SPARK
@@ -57,7 +57,7 @@ def method_for(lake: DeltaTable, changes: Changes, limits: Limits) -> ApplyMetho
     """
     if changes.strategy is MergeStrategy.APPEND:
         return ApplyMethod.ADD
-    if not writer_of(lake).spark_rewrites:
+    if not can_be_written_by_spark(lake):
         return ApplyMethod.FILES
     if limits.engine is MergeEngine.SPARK:
         return ApplyMethod.SPARK
@@ -79,7 +79,7 @@ def method_for_parts(
     if takes_files(lake) and (is_added or is_replaced):
         return ApplyMethod.ADD
     may_be_too_large = limits.engine is MergeEngine.AUTO and not limits.marks_rows
-    is_for_spark = (limits.engine is MergeEngine.SPARK or may_be_too_large) and writer_of(lake).spark_rewrites
+    is_for_spark = (limits.engine is MergeEngine.SPARK or may_be_too_large) and can_be_written_by_spark(lake)
     return ApplyMethod.SPARK if is_for_spark and row_bytes < WIDE_ROW_BYTES else ApplyMethod.FILES
 
 

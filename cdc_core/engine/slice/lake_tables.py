@@ -17,8 +17,17 @@ from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.positions import epoch_app, schema_version_app
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.evolve import evolve
-from cdc_core.lake.schema.features import FeaturePolicy, require_writable
+from cdc_core.lake.schema.features import FeaturePolicy, features_on, require_writable
 from cdc_core.lake.schema.lake_schema import ensure_table, lake_properties, lake_schema
+from cdc_core.schema.changes import DeltaFeature
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTable:
+    """A lake table, and the features that it has got for its present schema version."""
+
+    lake: DeltaTable
+    enabled: frozenset[DeltaFeature]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +43,16 @@ class LakeTables:
         """Create it from the options."""
         return cls(options.lake_history_minutes, FeaturePolicy.of(options), options.delete_modes)
 
-    def prepare(self, run: str, path: str, wanted: TargetSchema, plan: TypingPlan, scope: str) -> DeltaTable:
+    def prepare(self, run: str, path: str, wanted: TargetSchema, plan: TypingPlan, scope: str) -> PreparedTable:
         """Return the lake table in the wanted schema version; creates it if it does not exist.
 
         Raises TableError if it cannot have the schema, or another program made it one that cannot be written.
         """
         source, app = wanted.table, schema_version_app(scope, wanted.table.id)
         found, mode = opened(run, path), self.modes.of(source.id)
+        before = frozenset[DeltaFeature]()
         if found is not None:
-            lake = found
+            lake, before = found, features_on(found)
             require_writable(lake, source.id)
             check_mode(lake.schema, mode, source.id)
             on_conflict(lambda: self._evolve(lake, wanted, app), lake)
@@ -55,7 +65,7 @@ class LakeTables:
             own = {epoch_app(source.id): epoch_of(scope)} if begins else {}
             on_conflict(lambda: made.commit(txns={app: wanted.schema_version, **own}), made)
         on_conflict(lambda: self.features.enable_missing(made, source), made)
-        return made
+        return PreparedTable(made, features_on(made) - before)
 
     def _evolve(self, lake: DeltaTable, wanted: TargetSchema, app: str) -> None:
         """Apply the steps that have not been applied to the table yet."""

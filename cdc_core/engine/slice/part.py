@@ -109,8 +109,8 @@ class SlicePart:
     def _arrived(self, order: SliceOrder, rows: pa.Table) -> DataFile | None:
         """Write rows that can simply be added to the lake table to a file; None if some of them cannot."""
         task, schema = self.task, order.schema
-        lake = task.tables.prepare(task.run, task.paths.lake(order.table), schema, task.plan, task.scope)
-        if lake is None or not takes_files(lake) or unsent(rows):
+        lake = task.tables.prepare(task.run, task.paths.lake(order.table), schema, task.plan, task.scope).lake
+        if not takes_files(lake) or unsent(rows):
             return None
         good, bad, _ = task.checks.check(schema.table, rows)
         is_good = bad is None and good.num_rows == rows.num_rows

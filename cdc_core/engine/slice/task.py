@@ -30,14 +30,12 @@ from cdc_core.engine.slice.outcome import LakeTable, Merged, SliceOutcome, Stopw
 from cdc_core.engine.slice.upkeep import UpkeepOrder
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CdcError, LakeError, NotUtf8Error, UnreadableError
-from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.index.key_positions import IndexesMissingError
 from cdc_core.lake.maintenance.compaction import maintain_briefly
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.features import features_on
 from cdc_core.schema.table import TableId
 from cdc_core.storage_faults import storage_fault
 
@@ -103,10 +101,8 @@ class SliceTask:
         merge = LakeMerge(self.run, self.scope, self.paths, self.checks, self.writer, watch, self.expected)
         try:
             path = self.paths.lake(order.table)
-            there = opened(self.run, path)
-            before = frozenset() if there is None else features_on(there)
-            lake = self.tables.prepare(self.run, path, order.schema, self.plan, self.scope)
-            outcome = replace(outcome, enabled=features_on(lake) - before)
+            prepared = self.tables.prepare(self.run, path, order.schema, self.plan, self.scope)
+            lake, outcome = prepared.lake, replace(outcome, enabled=prepared.enabled)
             begun = lake.version
             stood = merge.position(lake, order.table, order.snapshot.token).lsn
             for step in merge.merge(order, lake, new):

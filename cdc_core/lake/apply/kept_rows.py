@@ -34,7 +34,7 @@ from cdc_core.lake.reduce.soft import marked
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
-from cdc_core.lake.schema.features import writer_of
+from cdc_core.lake.schema.features import can_be_written_by_spark
 from cdc_core.lake.schema.lake_schema import holds
 from cdc_core.schema.table import TableId
 
@@ -88,7 +88,7 @@ def keeps_rows(lake: DeltaTable, schema: pa.Schema) -> bool:
 def is_for_spark(lake: DeltaTable, files: Sequence[DataFile], schema: pa.Schema, kept: KeptRows) -> bool:
     """Whether the rows exceed the memory limit of the caller, and Spark can write the table."""
     size = sum(file.size for file in [*lake.files, *files])
-    return size > kept.arrow_max_bytes and writer_of(lake, schema).spark_rewrites
+    return size > kept.arrow_max_bytes and can_be_written_by_spark(lake, schema)
 
 
 def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Schema:

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,8 @@ Field = dict[str, Any]
 VECTORS, MAPPING, WIDENING, NTZ = "deletionVectors", "columnMapping", "typeWidening", "timestampNtz"
 COMMIT_TIMESTAMPS, CLUSTERING, DOMAINS = "inCommitTimestamp", "clustering", "domainMetadata"
 MAPPING_MODE, _LAST_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
-COMMIT_TIMESTAMPS_ENABLED = "delta.enableInCommitTimestamps"
+VECTORS_ENABLED, _WIDENING_ENABLED = "delta.enableDeletionVectors", "delta.enableTypeWidening"
+_TIMES_ENABLED = "delta.enableInCommitTimestamps"
 _SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
 _SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
 ID, PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"
@@ -104,29 +106,39 @@ class Definition:
         versions = (reader, _FEATURE_VERSIONS[1])
         return replace(self, versions=versions, readers=frozenset(readers), writers=frozenset(writers))
 
-    def with_properties(self, **properties: str) -> Definition:
-        """Return the definition with properties; a dot in a name is written as two underscores."""
-        told = {name.replace("__", "."): value for name, value in properties.items()}
-        return replace(self, properties={**self.properties, **told})
+    def with_properties(self, properties: Mapping[str, str]) -> Definition:
+        """Return the definition with properties."""
+        return replace(self, properties={**self.properties, **properties})
 
     def with_vectors(self) -> Definition:
         """Return the definition of a table whose rows may be marked as deleted."""
-        return self.having(VECTORS).with_properties(delta__enableDeletionVectors="true")
+        return self.having(VECTORS).with_properties({VECTORS_ENABLED: "true"})
 
     def with_type_widening(self) -> Definition:
         """Return the definition of a table whose files may have narrower types than its columns."""
-        return self.having(WIDENING).with_properties(delta__enableTypeWidening="true")
+        return self.having(WIDENING).with_properties({_WIDENING_ENABLED: "true"})
 
     def with_clustering(self) -> Definition:
         """Return the definition of a table whose clustering columns are in its domain metadata."""
         return self.having(DOMAINS, CLUSTERING)
 
     def with_commit_timestamps(self, version: int, milliseconds: int) -> Definition:
-        """Return the definition of a table whose commits have their own times from ``version`` on."""
-        told = {COMMIT_TIMESTAMPS_ENABLED: "true"}
-        if version:
-            told |= {_SINCE_VERSION: str(version), _SINCE_TIME: str(milliseconds)}
-        return replace(self.having(COMMIT_TIMESTAMPS), properties={**self.properties, **told})
+        """Return the definition of a table whose commits have their own times from ``version`` on.
+
+        ``milliseconds`` is the time of that commit, which puts the definition in force.
+        """
+        told = {_TIMES_ENABLED: "true", _SINCE_VERSION: str(version), _SINCE_TIME: str(milliseconds)}
+        return self.having(COMMIT_TIMESTAMPS).with_properties(told)
+
+    @property
+    def has_commit_times(self) -> bool:
+        """Whether each commit has its own time."""
+        return self.properties.get(_TIMES_ENABLED) == "true"
+
+    @property
+    def first_commit_time(self) -> int:
+        """The time of the commit that gave commits their own times, in milliseconds."""
+        return int(self.properties[_SINCE_TIME])
 
     def with_mapping(self) -> Definition:
         """Return the definition with column mapping: existing columns get ids, and keep their names in files."""
@@ -134,7 +146,7 @@ class Definition:
             return self
         ids = _Ids(0)
         fields = tuple(_mapped(field, None, ids, lambda name: name) for field in self.fields)
-        made = self.having(MAPPING).with_properties(delta__columnMapping__mode="name")
+        made = self.having(MAPPING).with_properties({MAPPING_MODE: "name"})
         return made._with_fields(fields, ids)
 
     def with_columns(self, schema: pa.Schema) -> Definition:
@@ -163,7 +175,7 @@ class Definition:
         ``columns`` are all columns after it: the name, the column's present name (None: it is new), and the type.
         """
         known = {field["name"]: field for field in self.fields}
-        types = {field.name: field.type for field in plain_schema(arrow_schema(self.fields))}
+        types = {field.name: field.type for field in plain_schema(self._arrow)}
         ids, out = self._ids(), list[Field]()
         for name, source, kind in columns:
             field = field_of(name, kind)
@@ -183,8 +195,7 @@ class Definition:
         """Return the columns of ``schema``, which the table has, as data files name them, with their ids."""
         if not self.is_mapped:
             return schema
-        whole = arrow_schema(self.fields)
-        return pa.schema([_stored(whole.field(name)) for name in schema.names])
+        return pa.schema([_stored(self._arrow.field(name)) for name in schema.names])
 
     def physical_names(self) -> dict[str, str]:
         """Return the name in files and statistics of each column; empty without column mapping."""
@@ -233,11 +244,15 @@ class Definition:
 
     def _with_fields(self, fields: Iterable[Field], ids: _Ids) -> Definition:
         made = replace(self, fields=tuple(fields))
-        last = str(ids.last)
-        return made.with_properties(delta__columnMapping__maxColumnId=last) if made.is_mapped else made
+        return made.with_properties({_LAST_ID: str(ids.last)}) if made.is_mapped else made
 
     def _with_local_timestamps(self) -> Definition:
-        return self.having(NTZ) if has_local_timestamps(plain_schema(arrow_schema(self.fields))) else self
+        return self.having(NTZ) if has_local_timestamps(plain_schema(self._arrow)) else self
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        """The columns as Arrow has them, with their metadata in the log. Kept: delta-rs converts them for each file."""
+        return arrow_schema(self.fields)
 
     def _ids(self) -> _Ids:
         return _Ids(int(self.properties.get(_LAST_ID, "0")))

@@ -43,6 +43,10 @@ class LogEntry:
     made: int = field(default_factory=lambda: int(time.time() * 1000))
     committed: int = 0
 
+    def at(self, made: int) -> LogEntry:
+        """Return the entry made at a time, in milliseconds since 1970."""
+        return replace(self, made=made)
+
     def after(self, last: int) -> LogEntry:
         """Return the entry with a commit time after ``last``, that of the version before it."""
         return replace(self, committed=max(self.made, last + 1))

@@ -27,7 +27,7 @@ from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, InvariantError, UnreadableError
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
-from cdc_core.lake.delta.definition import CLUSTERING, COMMIT_TIMESTAMPS_ENABLED, VECTORS, Definition
+from cdc_core.lake.delta.definition import CLUSTERING, VECTORS, VECTORS_ENABLED, Definition
 from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_file
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
@@ -39,7 +39,6 @@ from cdc_core.lake.delta.recent import Recent, open_newest
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import LOG, VectorLog, entry_name
 
-_ENABLED = "delta.enableDeletionVectors"
 _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
 # Appends of others between which one of ours was never the next.
@@ -193,7 +192,7 @@ class DeltaTable:
     @property
     def marks_rows(self) -> bool:
         """Whether a commit may mark rows as deleted (``enable_vectors``)."""
-        return self.has_deletion_vectors and self.properties.get(_ENABLED) == "true"
+        return self.has_deletion_vectors and self.properties.get(VECTORS_ENABLED) == "true"
 
     @property
     def removed(self) -> dict[str, int]:
@@ -250,8 +249,8 @@ class DeltaTable:
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
-        stored = self.definition.replaced(schema).stored(schema)
-        return Columns(schema, stored).of(self._parquet.read_as(file, stored))
+        columns = self._columns_of_commit(schema)
+        return columns.of(self._parquet.read_as(file, columns.stored))
 
     def has(self, file: DataFile) -> bool:
         """Whether the file exists with the size with which it was written."""
@@ -266,7 +265,7 @@ class DeltaTable:
 
     def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
         """As ``write``, with another schema, for a commit that puts it in force and replaces all files."""
-        return self._parquet.write(rows, Columns(schema, self.definition.replaced(schema).stored(schema)), name)
+        return self._parquet.write(rows, self._columns_of_commit(schema), name)
 
     def write_stream(
         self,
@@ -281,7 +280,7 @@ class DeltaTable:
         A file ends with the row group that reaches ``bytes_per_file`` in memory (None: no limit).
         At most one row group is in memory. Without rows no file is written.
         """
-        columns = Columns(schema, self.definition.replaced(schema).stored(schema))
+        columns = self._columns_of_commit(schema)
         return self._parquet.write_stream(batches, columns, rows_per_file, bytes_per_file, name)
 
     def commit(
@@ -339,9 +338,12 @@ class DeltaTable:
             actions,
             names=after.physical_names(),
             clustered_by=None if clustered_by is None else _physical(after, clustered_by),
-            has_commit_time=after.properties.get(COMMIT_TIMESTAMPS_ENABLED) == "true",
+            has_commit_time=after.has_commit_times,
             replaces=replace,
         )
+        if after.has_commit_times and not before.has_commit_times:
+            # Readers take the time in the properties for that of this commit.
+            entry = entry.at(after.first_commit_time)
         return self._commit(entry) if removed or actions or clustered_by is not None else self._append(entry)
 
     def _append(self, entry: LogEntry) -> int:
@@ -452,6 +454,11 @@ class DeltaTable:
     def _columns(self, names: Sequence[str] | None) -> Columns:
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         return Columns(schema, self._stored(schema))
+
+    def _columns_of_commit(self, schema: pa.Schema) -> Columns:
+        """Return the columns of files that are written before the commit that puts ``schema`` in force."""
+        definition = self.definition
+        return Columns(schema, definition.replaced(schema).stored(schema) if definition.is_mapped else schema)
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema with the column names in the table's files."""

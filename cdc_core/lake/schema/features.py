@@ -192,26 +192,13 @@ def _refusals(lake: DeltaTable) -> set[str]:
     return refused
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Whether Spark can replace files of a lake table, too, when rows change."""
-
-    spark_rewrites: bool
-
-
-def writer_of(lake: DeltaTable, schema: pa.Schema | None = None) -> Writer:
-    """Return with what a lake table can be written, beside tasks.
+def can_be_written_by_spark(lake: DeltaTable, schema: pa.Schema | None = None) -> bool:
+    """Whether Spark, too, can replace files of a lake table when rows change.
 
     ``schema``: the columns to be written, if they are not the table's.
     """
-    is_mapped = DeltaFeature.COLUMN_MAPPING in features_on(lake)
-    return Writer(is_mapped or not for_names(lake.schema if schema is None else schema))
-
-
-def for_names(schema: pa.Schema) -> frozenset[DeltaFeature]:
-    """Return the features that Spark needs to write columns of these names."""
-    is_refused = any(SPARK_REFUSES & set(name) for name in schema.names)
-    return frozenset([DeltaFeature.COLUMN_MAPPING]) if is_refused else frozenset()
+    names = (lake.schema if schema is None else schema).names
+    return DeltaFeature.COLUMN_MAPPING in features_on(lake) or not any(SPARK_REFUSES & set(name) for name in names)
 
 
 def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] | None:

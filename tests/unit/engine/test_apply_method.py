@@ -13,13 +13,11 @@ from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows.survey import Survey
-from cdc_core.lake.schema.features import Writer
 from cdc_core.lake.schema.lake_schema import lake_schema
 from tests.support.spark import row_type
 
 MOST = 1_000
-EITHER = Writer(spark_rewrites=True)
-ONLY_ARROW = Writer(spark_rewrites=False)
+EITHER, ONLY_ARROW = True, False
 AUTO, ARROW, SPARK, VECTORS = MergeEngine.AUTO, MergeEngine.ARROW, MergeEngine.SPARK, MergeEngine.VECTORS
 
 
@@ -37,15 +35,15 @@ class Lake:
         self.schema = lake_schema(row_type(k=pa.string()), mode)
 
 
-def written_by(monkeypatch: pytest.MonkeyPatch, writer: Writer, octets: int = 0) -> None:
-    monkeypatch.setattr(apply_method, "writer_of", lambda lake: writer)
+def written_by(monkeypatch: pytest.MonkeyPatch, writer: bool, octets: int = 0) -> None:
+    monkeypatch.setattr(apply_method, "can_be_written_by_spark", lambda lake: writer)
     monkeypatch.setattr(apply_method, "bytes_to_scan", lambda lake, changes: octets)
 
 
 @pytest.mark.parametrize("marks", [False, True])
 @pytest.mark.parametrize("engine", list(MergeEngine))
 @pytest.mark.parametrize("writer", [EITHER, ONLY_ARROW])
-def test_inserts_are_added(monkeypatch: pytest.MonkeyPatch, writer: Writer, engine: MergeEngine, marks: bool) -> None:
+def test_inserts_are_added(monkeypatch: pytest.MonkeyPatch, writer: bool, engine: MergeEngine, marks: bool) -> None:
     written_by(monkeypatch, writer, 10 * MOST)
     lake: Any = Lake()
     changes: Any = Changes(MergeStrategy.APPEND)
@@ -69,7 +67,7 @@ def test_inserts_are_added(monkeypatch: pytest.MonkeyPatch, writer: Writer, engi
 def test_other_changes(
     monkeypatch: pytest.MonkeyPatch,
     strategy: MergeStrategy,
-    writer: Writer,
+    writer: bool,
     engine: MergeEngine,
     marks: bool,
     octets: int,
