@@ -316,12 +316,8 @@ class DeltaTable:
             clustered_by = ()  # readers of the log look for each of them among the columns
         if marked and (after is not before or not self.marks_rows):
             raise InvariantError(f"A commit to {self.path} that marks rows cannot change the table as well.")
-        if (removed or marked) and self.properties.get(_APPENDS_ONLY) == "true":
-            raise UnreadableError(
-                f"Rows of the Delta table {self.path} cannot be changed: its property {_APPENDS_ONLY} is true.",
-                "Remove the property.",
-                self.path,
-            )
+        if removed or marked:
+            self._require_changeable()
         if marked:
             again, gone = self._with_vectors(marked)
             failpoints.hit(failpoints.AFTER_VECTORS)
@@ -345,6 +341,15 @@ class DeltaTable:
             # Readers take the time in the properties for that of this commit.
             entry = entry.at(after.first_commit_time)
         return self._commit(entry) if removed or actions or clustered_by is not None else self._append(entry)
+
+    def _require_changeable(self) -> None:
+        """Raise UnreadableError if another program allows appends only."""
+        if self.properties.get(_APPENDS_ONLY) == "true":
+            raise UnreadableError(
+                f"Rows of the Delta table {self.path} cannot be changed: its property {_APPENDS_ONLY} is true.",
+                "Remove the property.",
+                self.path,
+            )
 
     def _append(self, entry: LogEntry) -> int:
         """Commit an entry that only adds files and positions, after others that do not conflict with it."""
