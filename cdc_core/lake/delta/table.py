@@ -56,7 +56,7 @@ class DeltaTable:
         self._loaded = Loaded(path, storage, opened)
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
-        self._defined: tuple[int, Definition] | None = None
+        self._defined: tuple[Any, int, Definition] | None = None  # with delta-rs' object and its version
         self._committed: tuple[int, int] | None = None  # a version and the time of its commit, where commits have one
         check_owner(path, opened.raw.metadata().configuration)
 
@@ -146,10 +146,11 @@ class DeltaTable:
     @property
     def definition(self) -> Definition:
         """The table's protocol, properties and columns, as its log has them."""
-        version = int(self._loaded.facts.version())
-        if self._defined is None or self._defined[0] != version:
-            self._defined = version, Definition.of(self._loaded.facts)
-        return self._defined[1]
+        raw = self._loaded.facts
+        version = int(raw.version())
+        if self._defined is None or self._defined[0] is not raw or self._defined[1] != version:
+            self._defined = raw, version, Definition.of(raw)
+        return self._defined[2]
 
     @property
     def clustered_by(self) -> tuple[str, ...]:
