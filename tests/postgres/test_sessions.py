@@ -66,7 +66,7 @@ def test_the_claim_of_a_process_that_has_ended_is_taken_over_at_once(claims: Cla
         second.claim("lake")
         with pytest.raises(InUseError), claims.source(file=claims.file.with_name("other.json")) as other:
             other.claim()
-        assert claims.left() == 1
+        wait_until(lambda: claims.left() == 1, 20, "the end of the sessions but the second one's")
 
 
 def test_the_claim_of_a_process_that_lives_is_not(claims: Claims) -> None:

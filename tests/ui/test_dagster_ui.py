@@ -48,8 +48,9 @@ def streaming(shop, backfill):
 def test_a_backfill_is_pressed_and_its_partitions_turn_green(pages, shop, backfill):
     shop.wait("a first table", lambda: shop.partitions("materialized"), 300)
     pages.browser.set_window_size(1600, 900)
-    half = (r"Materialized \([1-3]\)", r"Materializing \([1-3]\)", "rows_per_second")
-    pages.reload_until("assets/shop/snapshot?view=partitions&partition=shop.customers", half, 240)
+    # On a slow machine all may be there before the page is.
+    some = (r"Materialized \([1-4]\)", r"Materializing \([0-3]\)", "rows_per_second")
+    pages.reload_until("assets/shop/snapshot?view=partitions&partition=shop.customers", some, 240)
     pages.picture("backfill")
     pages.leave()
     shop.wait("the snapshots", shop.snapshot_ended, 300)

@@ -75,7 +75,7 @@ def test_files_that_tasks_wrote_apart_are_looked_at_together(one, keys):
     changelog = one.open_changelog()
     written, arrived, index = [], [], 0
     order = one.order(10, 1)
-    lake = one.tables.prepare(one.run, one.lake, order.schema, one.task.plan, SLOT)
+    lake = one.tables.prepare(one.run, one.lake, order.schema, one.task.plan, SLOT).lake
     for part in keys:
         rows = one.changes([change("c", 5 + index + n, 0, after=image(key, index + n)) for n, key in enumerate(part)])
         index += len(part)
