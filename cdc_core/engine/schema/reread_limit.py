@@ -33,8 +33,9 @@ def remedy_then_replay(error: CdcError, table: TableId) -> str:
     """Return the remedy for a table that is paused because it could not be re-read."""
     remedy = error.remedy or "Correct the cause."
     # Both commands read the table anew and end its pause: one of them is enough.
-    commands = ("wal2lake replay", "wal2lake snapshot")
-    return remedy if any(command in remedy for command in commands) else f"{remedy} Then run wal2lake replay with {table}."
+    if "wal2lake replay" in remedy or "wal2lake snapshot" in remedy:
+        return remedy
+    return f"{remedy} Then run wal2lake replay with {table}."
 
 
 def is_counted(error: CdcError) -> bool:
