@@ -15,6 +15,7 @@ from typing import Any
 from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, lake_finding, raise_bad
 from cdc_core.assemble.session_start import SessionStart
+from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.run_state import state_file
@@ -198,6 +199,7 @@ class RunContext:
         tables = self.lake_tables(source)
         for error in self.misfits(source, tables) if self.has_lake else ():
             raise error
+        require_channels(self.config)
         say_effects(self.config, source, writes_events=self.has_kafka)
         if not tables:
             source.warn(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.renewed import needing_sender, note_sender, with_new_senders
+from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.assemble.signals.envelopes import envelope_signals
 from cdc_core.engine.envelopes.acknowledged import OnBatch
 from cdc_core.engine.envelopes.marked_output import MarkedOutput
@@ -82,6 +83,7 @@ class Events:
             self._left = self._marked.open()
             return
         self._tables = source.tables()
+        require_channels(config)
         say_effects(config, source, writes_events=True)
         recreate_lost_slot(source, self._mode.position_lost)
         added = source.publish(self._tables, always=context.published_always).added

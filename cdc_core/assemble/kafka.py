@@ -34,6 +34,8 @@ def opened_events(
     """
     context.config.require_carried()
     outlet = context.config.outlet(is_raw=True)
+    if outlet is not None:
+        outlet.reach()
     records = envelope_context(context, outlet)
     with (
         context.source() if beside_lake else context.claimed(writes_lake=False) as source,

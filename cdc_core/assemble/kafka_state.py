@@ -22,6 +22,9 @@ def kafka_findings(context: RunContext, tables: list[TableSchema]) -> list[Findi
     config = context.config
     names = Names(config.schema)
     try:
+        outlet = config.outlet(is_raw=True)
+        if outlet is not None:
+            outlet.reach()
         found = examine(config.kafka, [] if config.transforms.transforms else [names.topic(one.id) for one in tables])
     except CdcError as error:
         return [bad("kafka", error.message, error.remedy)]

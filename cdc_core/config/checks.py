@@ -24,6 +24,7 @@ from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
 from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
 from cdc_core.transform.chain import make_chain
+from cdc_core.types.options import TypeOptions
 
 _EXCLUSIVE = (
     ("schema_include_list", "schema_exclude_list", "schema.include.list", "schema.exclude.list"),
@@ -68,9 +69,16 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
     return problems, warnings
 
 
-def unready(postgres: PostgresOptions, snapshot: SnapshotOptions) -> list[str]:
-    """Return one sentence for each chosen value that is not supported yet."""
+def unready(snapshot: SnapshotOptions, types: TypeOptions) -> list[str]:
+    """Return one sentence for each chosen value that is not supported yet, or would change values unseen."""
     missing = []
+    unconfirmed = types.unconfirmed_converters
+    if unconfirmed:
+        missing.append(
+            f"converters names the Java class of {', '.join(unconfirmed)}, which wal2lake cannot load: the values "
+            "of its columns would be those without it. To run without it, set wal2lake.converters.ignored="
+            f"{','.join(types.converters)}."
+        )
     if snapshot.snapshot_locking_mode is SnapshotLockingMode.CUSTOM:
         missing.append("snapshot.locking.mode=custom is not supported yet.")
     if snapshot.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
@@ -82,12 +90,13 @@ def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Ite
     """A file for Kafka Connect may name classes of transforms and formats that wal2lake does not have."""
     try:
         make_outlet(packages["transforms"], packages["formats"])
-        unread = make_chain(packages["transforms"]).unread
+        chain = make_chain(packages["transforms"])
     except ConfigError as error:
         yield f"wal2lake envelopes cannot run with this file: {error}"
         return
-    if unread:
-        yield f"No effect, because the transform does not have the property: {', '.join(unread)}."
+    yield from chain.older
+    if chain.unread:
+        yield f"No effect, because the transform does not have the property: {', '.join(chain.unread)}."
 
 
 def _kafka(packages: Mapping[str, Any]) -> Iterable[str]:
@@ -259,9 +268,11 @@ def _signals_not_heard(packages: Mapping[str, Any], given: Mapping[str, str]) ->
         if others:
             yield f"{name} lists {', '.join(others)}: not supported yet; supported: {', '.join(known)}."
     sinks, topic = packages["engine"].sinks, signals.notification_sink_topic_name
-    has_topic = "kafka" in sinks and topic
-    if "sink" in signals.notification_enabled_channels and not packages["lake"].lake_path and not has_topic:
-        yield "The notification channel sink has no effect without wal2lake.lake.path or notification.sink.topic.name."
+    if "sink" in signals.notification_enabled_channels and not packages["lake"].lake_path:
+        if "kafka" not in sinks:
+            yield "The notification channel sink has no effect without wal2lake.lake.path or wal2lake.sinks=kafka."
+        elif not topic:
+            yield "The notification channel sink has no effect without notification.sink.topic.name."
 
 
 def _lake_that_differs(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:

@@ -64,7 +64,7 @@ class ConnectorConfig:
 
         Such a file can be read and explained, but not run.
         """
-        missing = unready(self.postgres, self.snapshot)
+        missing = unready(self.snapshot, self.types)
         if missing:
             raise ConfigError(" ".join(missing))
 
@@ -135,7 +135,7 @@ def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configur
         source=source,
         connector_name=reader.given.get("name", "").strip() or packages["schema"].topic_prefix,
         **packages,
-        warnings=(*reader.warnings(), *warnings, *unready(packages["postgres"], packages["snapshot"])),
+        warnings=(*reader.warnings(), *warnings, *unready(packages["snapshot"], packages["types"])),
         settings=reader.settings(),
     )
 

@@ -83,7 +83,8 @@ _BOTH = """
     snapshot.lock.timeout.ms snapshot.delay.ms snapshot.tables.order.by.row.count incremental.snapshot.chunk.size
     signal.enabled.channels signal.poll.interval.ms signal.file signal.kafka.topic signal.kafka.bootstrap.servers
     signal.kafka.groupId signal.kafka.poll.timeout.ms signal.consumer.* wal2lake.signal.actions
-    notification.enabled.channels wal2lake.sinks wal2lake.state.path errors.max.retries errors.retry.delay.initial.ms
+    notification.enabled.channels wal2lake.converters.ignored wal2lake.sinks wal2lake.state.path
+    errors.max.retries errors.retry.delay.initial.ms
     errors.retry.delay.max.ms retriable.restart.connector.wait.ms wal2lake.snapshot.schedule
     wal2lake.snapshot.schedule.tables wal2lake.snapshot.schedule.timezone wal2lake.metrics.port wal2lake.metrics.host
     wal2lake.log.format wal2lake.dagster.owners wal2lake.dagster.tags

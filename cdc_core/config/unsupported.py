@@ -44,7 +44,6 @@ _IGNORED: dict[str, tuple[str, ...]] = {
         "max.request.size",
     ),
     JAVA_CLASS: (
-        "converters",
         "post.processors",
         "sourceinfo.struct.maker",
         "transaction.metadata.factory",

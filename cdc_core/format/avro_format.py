@@ -54,7 +54,7 @@ class AvroFormat:
     def __init__(self, settings: Settings, *, is_key: bool) -> None:
         self._side = "key" if is_key else "value"
         self._rank = 0 if is_key else 1
-        self._registry = Registry(settings)
+        self.registry = Registry(settings)
         self._rules = AvroRules(
             settings.flag("connect.meta.data", True),
             settings.flag("scrub.invalid.names", False),
@@ -105,7 +105,7 @@ class AvroFormat:
         return [((*place, int(line["version"])), dumps(line)) for place, line in found]
 
     def _line(self, used: _Used) -> dict[str, Any]:
-        version = self._registry.find(used.subject, used.schema).version
+        version = self.registry.find(used.subject, used.schema).version
         return {"subject": used.subject, "version": version, "id": used.id, "schema": used.schema}
 
     def _messages(self, data: Data, batch: Batch, rows: np.ndarray) -> pa.Array:
@@ -151,15 +151,15 @@ class AvroFormat:
 
     def _known(self, subject: str, schema: Any) -> int:
         if self._registers:
-            return self._registry.register(subject, schema)
+            return self.registry.register(subject, schema)
         if self._fixed_id >= 0:
-            self._must_equal(self._registry.by_id(self._fixed_id), schema, f"The schema with id {self._fixed_id}")
+            self._must_equal(self.registry.by_id(self._fixed_id), schema, f"The schema with id {self._fixed_id}")
             return self._fixed_id
         if self._latest:
-            found: Registered = self._registry.latest(subject)
+            found: Registered = self.registry.latest(subject)
             self._must_equal(found.schema, schema, f"The latest schema of {subject}")
             return found.id
-        return self._registry.find(subject, schema).id
+        return self.registry.find(subject, schema).id
 
     @staticmethod
     def _must_equal(found: Any, schema: Any, what: str) -> None:

@@ -51,6 +51,12 @@ class EventOutlet:
     tolerance: ErrorTolerance
     is_raw: bool = False
 
+    def reach(self) -> None:
+        """Ask the registries of schemas for an answer. Raises ConfigError or TransientError."""
+        for form in (self.key, self.value):
+            if isinstance(form, AvroFormat):
+                form.registry.reach()
+
     def records(self, batch: Batch) -> pa.Table:
         """Return RECORDS in the order of (seq, sub). Raises RecordError, unless errors.tolerance is all."""
         return in_order([table for table in self._tolerant(batch) if table.num_rows])

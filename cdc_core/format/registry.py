@@ -9,6 +9,7 @@ import logging
 import ssl
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -43,6 +44,11 @@ class Registry:
         self._normalize = settings.flag("normalize.schemas", False)
         self._headers = settings.below("request.header").all()
         self._open = _opener(settings).open
+
+    def reach(self) -> None:
+        """Ask something that changes nothing. Raises ConfigError if it refuses the connector, or TransientError."""
+        with suppress(RecordError):  # an answer, though it has no such page
+            self._ask("GET", "/config", None)
 
     def register(self, subject: str, schema: Any) -> int:
         """Register a schema, or find it, and return its id. Raises RecordError, TransientError."""

@@ -38,7 +38,7 @@ class SignalTopic:
         own = {"group.id": group, "enable.auto.commit": "false", "auto.offset.reset": "earliest"}
         self._reported = Reported(settings.get("bootstrap.servers", ""))
         self._consumer: Consumer = open_consumer({**own, **settings}, self._reported)
-        self._topic = topic
+        self.name = topic
         self._key = key.encode()
         self._interval = interval_seconds
         self._clock = clock
@@ -56,13 +56,11 @@ class SignalTopic:
         found = []
         for message in self._consumer.consume(_MOST, timeout=self._interval):
             if message.error() is not None:
-                _log.warning(
-                    "The topic of signals %s cannot be read: %s; retrying.", self._topic, message.error().str()
-                )
+                _log.warning("The topic of signals %s cannot be read: %s; retrying.", self.name, message.error().str())
                 continue
             self._read[message.partition()] = message.offset() + 1
             if message.key() != self._key:
-                _log.debug("A record of topic %s has another key than this connector's topic.prefix.", self._topic)
+                _log.debug("A record of topic %s has another key than this connector's topic.prefix.", self.name)
             elif message.value() is not None:
                 found.append(message.value().decode("utf-8", errors="replace"))
         self._due = self._clock() + self._interval
@@ -84,19 +82,36 @@ class SignalTopic:
         """Close the consumer."""
         self._consumer.close()
 
-    def _assign(self) -> bool:
+    def examine(self) -> str:
+        """Return why the topic cannot be read, "" if it can; its offsets stay."""
+        found = self._partition_ids()
+        return found if isinstance(found, str) else ""
+
+    def _partition_ids(self) -> list[int] | str:
+        """Return the topic's partitions, or why they are not known."""
         from confluent_kafka import KafkaException
 
         try:
-            known = self._consumer.list_topics(self._topic, timeout=_ASK_SECONDS).topics[self._topic]
-            if known.error is not None or not known.partitions:
-                said = f" ({known.error.str().rstrip('.')})" if known.error is not None else ""
-                _log.warning("The topic of signals %s does not exist yet%s; retrying.", self._topic, said)
-                return False
-            parts = self._partitions(dict.fromkeys(known.partitions, 0))
+            known = self._consumer.list_topics(self.name, timeout=_ASK_SECONDS).topics[self.name]
+        except KafkaException as error:
+            return f"The topic of signals {self.name} cannot be read ({error.args[0].str()})."
+        if known.error is not None or not known.partitions:
+            said = f" ({known.error.str().rstrip('.')})" if known.error is not None else ""
+            return f"The topic of signals {self.name} does not exist yet{said}."
+        return list(known.partitions)
+
+    def _assign(self) -> bool:
+        from confluent_kafka import KafkaException
+
+        found = self._partition_ids()
+        if isinstance(found, str):
+            _log.warning("%s Retrying.", found)
+            return False
+        try:
+            parts = self._partitions(dict.fromkeys(found, 0))
             self._consumer.assign(self._consumer.committed(parts, timeout=_ASK_SECONDS))
         except KafkaException as error:
-            _log.warning("The topic of signals %s cannot be read (%s); retrying.", self._topic, error.args[0].str())
+            _log.warning("The topic of signals %s cannot be read (%s). Retrying.", self.name, error.args[0].str())
             return False
         self._is_assigned = True
         return True
@@ -104,4 +119,4 @@ class SignalTopic:
     def _partitions(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
         from confluent_kafka import TopicPartition
 
-        return [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        return [TopicPartition(self.name, partition, offset) for partition, offset in offsets.items()]

@@ -31,7 +31,8 @@ class PgType:
     of a domain's base (pg_type.typtypmod), -1 for none. ``labels`` are an enum's, in sort order. ``scale`` is the
     number of decimals of money, by the database's lc_monetary, also of a composite with money; None for other types.
     ``shows_names``: the text of a value contains names of objects (regclass, aclitem; arrays, domains, ranges and
-    composites of them), so one value has several texts.
+    composites of them), so one value has several texts. ``delimiter`` separates the type's values in the text of an
+    array of them (pg_type.typdelim).
     """
 
     oid: int
@@ -43,6 +44,7 @@ class PgType:
     labels: tuple[str, ...] = ()
     scale: int | None = None
     shows_names: bool = False
+    delimiter: str = ","
 
     @property
     def money_scale(self) -> int | None:

@@ -17,6 +17,7 @@ from cdc_core.transform.changed import ExtractChangedRecordState
 from cdc_core.transform.fields import Side, Transform
 from cdc_core.transform.headers import DropHeaders, Filter, HeaderFrom, InsertHeader
 from cdc_core.transform.kafka_fields import ExtractField, HoistField, InsertField, MaskField, ValueToKey
+from cdc_core.transform.older_names import replace_older
 from cdc_core.transform.options import TransformOptions
 from cdc_core.transform.outbox import EventRouter
 from cdc_core.transform.partition import PartitionRouting
@@ -87,11 +88,17 @@ class Step:
 
 
 class Chain:
-    """Transforms in their order. ``unread``: properties that no class knows, which Connect ignores, too."""
+    """Transforms in their order.
 
-    def __init__(self, steps: tuple[Step, ...] = (), *, unread: tuple[str, ...] = ()) -> None:
+    ``unread``: properties that no class knows, which Connect ignores, too. ``older``: sentences about older names.
+    """
+
+    def __init__(
+        self, steps: tuple[Step, ...] = (), *, unread: tuple[str, ...] = (), older: tuple[str, ...] = ()
+    ) -> None:
         self.steps = steps
         self.unread = unread
+        self.older = older
 
     def apply(self, batch: Batch) -> list[Batch]:
         """Return the records that result from all transforms, batches by their first record. Raises RecordError.
@@ -108,17 +115,20 @@ class Chain:
 def make_chain(options: TransformOptions) -> Chain:
     """Create the chain. Raises ConfigError with every problem in one text."""
     problems: list[str] = []
+    older: list[str] = []
     all_settings: list[Settings] = []
     predicates: dict[str, Predicate] = {}
     for name in options.predicates:
-        settings = _settings("predicates", name, options.predicate_settings, ("type",))
+        settings = _settings("predicates", name, options.predicate_settings, ("type",), older, problems)
         all_settings.append(settings)
         found = _made(settings, PREDICATES, problems)
         if found is not None:
             predicates[name] = found
     steps = []
     for name in options.transforms:
-        settings = _settings("transforms", name, options.transform_settings, ("type", "predicate", "negate"))
+        settings = _settings(
+            "transforms", name, options.transform_settings, ("type", "predicate", "negate"), older, problems
+        )
         all_settings.append(settings)
         transform = _made(settings, TRANSFORMS, problems)
         chosen = settings.get("predicate")
@@ -133,12 +143,25 @@ def make_chain(options: TransformOptions) -> Chain:
             steps.append(Step(transform, predicates.get(chosen or ""), negate))
     if problems:
         raise ConfigError(" ".join(problems))
-    return Chain(tuple(steps), unread=tuple(one for settings in all_settings for one in settings.unread()))
+    unread = tuple(one for settings in all_settings for one in settings.unread())
+    return Chain(tuple(steps), unread=unread, older=tuple(older))
 
 
-def _settings(root: str, name: str, given: tuple[tuple[str, str], ...], known: tuple[str, ...]) -> Settings:
+def _settings(
+    root: str,
+    name: str,
+    given: tuple[tuple[str, str], ...],
+    known: tuple[str, ...],
+    older: list[str],
+    problems: list[str],
+) -> Settings:
+    """Return the properties below a name, older names replaced, which ``older`` and ``problems`` report."""
     head = f"{name}."
     values = {key.removeprefix(head): text for key, text in given if key.startswith(head)}
+    try:
+        older += replace_older(f"{root}.{name}", values)
+    except ConfigError as error:
+        problems.append(str(error))
     return Settings(f"{root}.{name}", values, known)
 
 

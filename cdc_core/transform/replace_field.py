@@ -36,8 +36,8 @@ class ReplaceField:
 
     def __init__(self, settings: Settings, side: Side) -> None:
         self._side = side
-        self._exclude = {*settings.items("exclude"), *settings.items("blacklist")}
-        self._include = {*settings.items("include"), *settings.items("whitelist")}
+        self._exclude = set(settings.items("exclude"))
+        self._include = set(settings.items("include"))
         self._renames = pairs(settings, "renames")
         self._defaults = settings.flag("replace.null.with.default", True)
 

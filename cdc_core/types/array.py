@@ -70,11 +70,11 @@ def build(column: Column, options: TypeOptions, resolve: Resolve) -> ColumnCodec
     if inner is None:
         raise InvariantError(f"Array {column.type.name} of column {column.name} has no element type.")
     element = resolve(dataclasses.replace(column, type=inner, optional=True), options)
-    delimiter = ";" if inner.name == "box" and inner.namespace == "pg_catalog" else ","
     of_element = element.natural
     arrow_type = pa.list_(of_element.arrow_type)
-    natural = NaturalConverter(arrow_type, _natural(of_element, delimiter), _is_misfit(of_element, delimiter))
-    return ColumnCodec(natural, _event(inner, element.event, options, delimiter))
+    converters = _natural(of_element, inner.delimiter), _is_misfit(of_element, inner.delimiter)
+    natural = NaturalConverter(arrow_type, *converters)
+    return ColumnCodec(natural, _event(inner, element.event, options))
 
 
 def _natural(element: NaturalConverter, delimiter: str) -> Convert:
@@ -100,9 +100,7 @@ def _is_misfit(element: NaturalConverter, delimiter: str) -> Callable[[pa.Array]
     return is_misfit
 
 
-def _event(
-    inner: PgType, element: EventConverter | None, options: TypeOptions, delimiter: str
-) -> EventConverter | None:
+def _event(inner: PgType, element: EventConverter | None, options: TypeOptions) -> EventConverter | None:
     known = inner.namespace == "pg_catalog" and inner.kind is TypeKind.BASE
     if inner.kind is TypeKind.DOMAIN:
         element = opaque_codec(options).event  # an array of a domain is not resolved to its base
@@ -112,12 +110,12 @@ def _event(
         return EventConverter(element.schema, element.arrow_type, _never(element.arrow_type))
     nullable = inner.kind in (TypeKind.BASE, TypeKind.RANGE) and inner.name in _NULLABLE
     schema = ConnectSchema("array", optional=True, items=element.schema.replace(optional=nullable))
-    convert = _to_event(inner, element, nullable and inner.name != "ltree", delimiter)
+    convert = _to_event(inner, element, nullable and inner.name != "ltree")
     unavailable = _placeholder(inner, element, options) if known else None
     return EventConverter(schema, pa.list_(element.arrow_type), convert, fallback=[], unavailable=unavailable)
 
 
-def _to_event(inner: PgType, element: EventConverter, nullable: bool, delimiter: str) -> Convert:
+def _to_event(inner: PgType, element: EventConverter, nullable: bool) -> Convert:
     """``nullable``: whether an array may contain nulls. (Those of ltree may by their schema, but conversion fails.)"""
     prepare = _PREPARE.get(inner.name, _as_it_is)
     # Debezium gets elements as the driver reads them in a query, also when streaming.
@@ -125,7 +123,7 @@ def _to_event(inner: PgType, element: EventConverter, nullable: bool, delimiter:
     repeatable = nullable and inner.name not in _UNREPEATABLE
 
     def convert(text: pa.Array) -> Converted:
-        split = split_arrays(text, delimiter)
+        split = split_arrays(text, inner.delimiter)
         elements, unreadable = prepare(split.elements)
         converted = of_elements(elements)
         if inner.name == "timestamptz":

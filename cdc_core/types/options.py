@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.option import at_least, option
+from cdc_core.option import Status, at_least, option
 
 PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -108,3 +108,21 @@ class TypeOptions:
         parse=parse_placeholder,
         aliases=("toasted.value.placeholder",),
     )
+    converters: tuple[str, ...] = option(
+        "converters",
+        (),
+        "Names of Debezium's custom converters.",
+        status=Status.IGNORED,
+        reason="it names a Java class, which wal2lake cannot load",
+    )
+    converters_ignored: tuple[str, ...] = option(
+        "wal2lake.converters.ignored",
+        (),
+        "Those of converters without which a run is to start: it refuses to start with others, because the values of "
+        "their columns would be those that Debezium writes without the converter.",
+    )
+
+    @property
+    def unconfirmed_converters(self) -> list[str]:
+        """Converters that the file has, without a word that a run may start without them."""
+        return [name for name in self.converters if name not in self.converters_ignored]

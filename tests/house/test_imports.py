@@ -89,7 +89,7 @@ FLOORS = {
         {"copy"},
     ],
     "cdc_core.assemble": [
-        {"backlog", "effects", "prerequisites", "session_start"},
+        {"backlog", "effects", "prerequisites", "session_start", "signal_topic"},
         {"context"},
         {"kafka_state", "metrics", "notifications", "quality", "renewed"},
         {"start"},

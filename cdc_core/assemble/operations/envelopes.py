@@ -29,6 +29,8 @@ def envelopes(
     outlet = config.outlet()
     records = envelope_context(context, outlet)
     _require_writable(output)
+    if outlet is not None:
+        outlet.reach()
     with (
         context.claimed(writes_lake=False) as source,
         EnvelopeOutput(output, context.slot, records.lines) as written_to,

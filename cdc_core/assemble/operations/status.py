@@ -11,6 +11,7 @@ from cdc_core.assemble.effects import effects_check
 from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
 from cdc_core.assemble.prerequisites import folder_finding, java_finding, lake_finding
 from cdc_core.assemble.quality import rules_findings
+from cdc_core.assemble.signal_topic import channel_findings
 from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.start.clashes import clash_findings
 from cdc_core.assemble.start.continuity import continuity_finding, stream_status
@@ -37,6 +38,7 @@ def check(context: RunContext) -> list[Finding]:
     selection = replace(config.selection, skipped_operations=context.unpublished)
     findings = run_checks(config.postgres, TableSelection(selection).includes, selection, [effects_check(config)])
     findings += _unready(context)
+    findings += channel_findings(config)
     if context.has_lake:
         findings += [lake_finding(config), java_finding(config)]
     findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))

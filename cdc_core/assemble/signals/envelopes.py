@@ -62,7 +62,7 @@ def envelope_signals(
     if inbox is not None and (beside_lake or "in-process" in signals.signal_enabled_channels):
         channels.append(inbox)
     if "kafka" in signals.signal_enabled_channels and not beside_lake:
-        channels.append(kafka_channel(context))
+        channels.append(kafka_channel(context.config))
     snapshots = IncrementalSnapshots(reader, marks, source.catalog.current, notifier, _stored(progress, refusal))
     processor = SignalProcessor(
         snapshots,

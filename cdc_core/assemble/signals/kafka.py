@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from cdc_core.assemble.context import RunContext
-from cdc_core.errors import ConfigError
-from cdc_core.kafka.settings import consumer_settings
+from cdc_core.assemble.signal_topic import signal_topic
+from cdc_core.config.connector import ConnectorConfig
 from cdc_core.kafka.signals import SignalTopic
 from cdc_core.snapshot.signals.parse import MalformedSignalError, Signal, read_line
 
@@ -34,20 +33,6 @@ class KafkaChannel:
         self._topic.done()
 
 
-def kafka_channel(context: RunContext) -> KafkaChannel:
+def kafka_channel(config: ConnectorConfig) -> KafkaChannel:
     """Open the channel ``kafka``. Raises ConfigError."""
-    signals = context.config.signals
-    given = dict(signals.signal_consumer)
-    own_servers = signals.signal_kafka_bootstrap_servers.strip() or given.pop("bootstrap.servers", "").strip()
-    kafka = context.config.kafka
-    if not own_servers and not kafka.bootstrap_servers and "bootstrap.servers" not in dict(kafka.producer):
-        raise ConfigError("signal.kafka.bootstrap.servers is missing: signal.enabled.channels contains kafka.")
-    settings = consumer_settings(kafka, "signal.consumer", given, own_servers)
-    topic = SignalTopic(
-        settings,
-        signals.signal_kafka_topic or f"{context.name}-signal",
-        signals.signal_kafka_group_id or f"kafka-signal-{context.name}",
-        context.name,
-        signals.signal_kafka_poll_timeout_ms / 1000,
-    )
-    return KafkaChannel(topic)
+    return KafkaChannel(signal_topic(config))

@@ -129,7 +129,7 @@ def _channels(context: RunContext, inbox: Inbox | None, forward: Inbox | None) -
     if "file" in signals.signal_enabled_channels:
         found.append(FileChannel(Path(signals.signal_file), signals.signal_poll_interval_ms, holds=True))
     if "kafka" in signals.signal_enabled_channels:
-        found.append(kafka_channel(context))
+        found.append(kafka_channel(context.config))
     if inbox is not None:
         found.append(inbox)
     return found if forward is None else [Forwarding(channel, forward) for channel in found]

@@ -17,7 +17,7 @@ WITH RECURSIVE needed AS (
     SELECT inner_oid FROM needed JOIN LATERAL ({inner}) AS step(oid, inner_oid) USING (oid) WHERE inner_oid <> 0
 )
 SELECT t.oid::bigint, t.typname, n.nspname, t.typtype::text, t.typcategory = 'A' AND t.typelem <> 0,
-       coalesce(step.inner_oid, 0)::bigint, t.typtypmod,
+       coalesce(step.inner_oid, 0)::bigint, t.typtypmod, t.typdelim::text,
        (SELECT array_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid)
 FROM needed JOIN pg_type t USING (oid) JOIN pg_namespace n ON n.oid = t.typnamespace
 JOIN LATERAL ({inner}) AS step(oid, inner_oid) ON true
@@ -115,9 +115,10 @@ class TypeCatalog:
             return built[oid]
         if oid not in found:
             return self[oid]
-        _, name, namespace, kind, is_array, inner_oid, modifier, labels, shows_names, has_money = found[oid]
+        _, name, namespace, kind, is_array, inner_oid, modifier, delimiter, labels, names, has_money = found[oid]
         inner = self._build(inner_oid, found, built) if inner_oid else None
         type_kind = TypeKind.ARRAY if is_array else TypeKind(kind)
         scale = self.money_scale if has_money and inner is None else None
-        built[oid] = PgType(oid, name, namespace, type_kind, inner, modifier, tuple(labels or ()), scale, shows_names)
+        labels = tuple(labels or ())
+        built[oid] = PgType(oid, name, namespace, type_kind, inner, modifier, labels, scale, names, delimiter)
         return built[oid]

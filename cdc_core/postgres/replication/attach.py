@@ -61,10 +61,15 @@ def _attached(options: PostgresOptions, start_lsn: Lsn, check: Callable[[Connect
 def _command(options: PostgresOptions, version: int, start_lsn: Lsn) -> sql.Composed:
     parameters = plugin.parameters(options, options.publication_name, version, in_progress=True)
     listed = sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.Literal(value)) for name, value in parameters.items()
+        sql.SQL("{} {}").format(sql.Identifier(name), _literal(value)) for name, value in parameters.items()
     )
     return sql.SQL("START_REPLICATION SLOT {} LOGICAL {} {}").format(
         sql.Identifier(options.slot_name),
         sql.SQL(str(start_lsn)),
         sql.SQL("({})").format(listed) if parameters else sql.SQL(""),
     )
+
+
+def _literal(text: str) -> sql.SQL:
+    """Return a literal of the replication grammar, in which a backslash has no meaning and E'…' does not exist."""
+    return sql.SQL("'" + text.replace("'", "''") + "'")

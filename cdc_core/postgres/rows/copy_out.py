@@ -12,6 +12,7 @@ result; against a rewrite only ``SnapshotHolder.lock`` helps.
 
 from __future__ import annotations
 
+import re
 import select
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -141,12 +142,17 @@ def own_rows_sql(table: TableSchema, columns: Sequence[str], condition: str = ""
 def select_from(statement: str, columns: Sequence[str]) -> str:
     """Return a query for the columns of a user's own SELECT, by their names; its order of rows is preserved."""
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
-    return f"SELECT {names.as_string()} FROM ({statement.strip().rstrip('; ')}) AS own"
+    return f"SELECT {names.as_string()} FROM ({_unended(statement)}\n) AS own"
 
 
 def copy_sql(select: str) -> str:
     """Return the COPY command that returns a query's rows as text, one line each."""
-    return f"COPY ({select.strip().rstrip('; ')}) TO STDOUT"
+    return f"COPY ({_unended(select)}\n) TO STDOUT"
+
+
+def _unended(statement: str) -> str:
+    """Return a statement without the semicolon at its end. What follows it begins a line: it may end in a comment."""
+    return re.sub(r";[;\s]*(--[^\n'\"]*)?$", "", statement.strip())
 
 
 def copy_chunks(

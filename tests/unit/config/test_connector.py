@@ -266,8 +266,12 @@ def test_what_is_not_carried_yet_is_one_line_a_reason():
 
 
 def test_what_a_converter_or_transform_heads_is_ignored_with_it():
-    config = config_of({"converters": "isbn", "isbn.type": "com.acme.Isbn", "transforms.x.type": "y"})
+    given = {"converters": "isbn", "isbn.type": "com.acme.Isbn", "transforms.x.type": "y"}
+    config = config_of(given)
     assert any("converters, isbn.type" in line for line in config.warnings)
+    with pytest.raises(ConfigError, match=r"converters names the Java class of isbn, .*converters\.ignored=isbn"):
+        config.require_carried()
+    config_of({**given, "wal2lake.converters.ignored": "isbn"}).require_carried()
     assert "isbn.type is not a property" in refusal({"isbn.type": "com.acme.Isbn"})
 
 
@@ -281,7 +285,7 @@ def test_transforms_and_converters_are_read_and_checked():
     config = config_of({**given, "wal2lake.lake.path": "/lake"})
     assert config.warnings == (
         f"No effect on the lake, because transforms and formats are for events: {', '.join(given)}.",
-        "No effect, because the transform does not have the property: transforms.u.drop.tombstones.",
+        "transforms.u.drop.tombstones: replaced by transforms.u.delete.tombstone.handling.mode=tombstone.",
     )
     assert config.outlet() is not None and config_of().outlet() is None
     wrong = config_of({**given, "transforms.u.type": "com.acme.Mine"})

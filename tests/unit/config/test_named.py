@@ -29,6 +29,7 @@ database.sslpassword database.sslrootcert database.initial.statements slot.name 
 heartbeat.action.query topic.prefix topic.delimiter topic.regex topic.replacement topic.key.field.name
 topic.key.field.regex topic.key.field.replacement topic.transaction topic.heartbeat.prefix topic.heartbeat.name
 skipped.operations unavailable.value.placeholder transforms transforms.NAME.* predicates predicates.NAME.*
+converters wal2lake.converters.ignored
 converter.* key.converter.* value.converter.* header.converter.* snapshot.mode.custom.name
 snapshot.select.statement.overrides.SCHEMA.TABLE signal.enabled.channels signal.file signal.kafka.topic
 signal.kafka.bootstrap.servers signal.kafka.groupId signal.consumer.* wal2lake.signal.actions

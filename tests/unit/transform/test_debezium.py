@@ -277,7 +277,41 @@ def test_properties_that_are_not_valid(settings: dict[str, str], said: str) -> N
 
 
 def test_unknown_properties_are_named() -> None:
-    assert one(UNWRAP, drop__tombstones="false").unread == ("transforms.x.drop.tombstones",)
+    assert one(UNWRAP, drop__tombs="false").unread == ("transforms.x.drop.tombs",)
+
+
+def test_older_names_are_replaced_with_one_warning_each() -> None:
+    rewritten = one(UNWRAP, delete__handling__mode="rewrite", drop__tombstones="false", operation__header="true")
+    assert rewritten.unread == ()
+    assert rewritten.older == (
+        "transforms.x.delete.handling.mode and transforms.x.drop.tombstones: replaced by "
+        "transforms.x.delete.tombstone.handling.mode=rewrite-with-tombstone.",
+        "transforms.x.operation.header: replaced by transforms.x.add.headers=op.",
+    )
+    (deleted,) = values(rewritten.apply(batch([event("d", before=ONE)])))
+    assert deleted["__deleted"] == "true"
+    assert values(rewritten.apply(tombstones())) == [None]
+    for drops, kept in (("false", [None]), ("true", [])):
+        dropped = one("io.debezium.transforms.UnwrapFromEnvelope", drop__tombstones=drops)
+        assert values(dropped.apply(batch([event("d", before=ONE)]))) == kept
+        assert dropped.older[0].endswith("is the older name of io.debezium.transforms.ExtractNewRecordState.")
+    both = one(UNWRAP, delete__handling__mode="rewrite", delete__tombstone__handling__mode="drop")
+    assert values(both.apply(batch([event("d", before=ONE)]))) == []
+    assert "no effect, because transforms.x.delete.tombstone.handling.mode, which replaced it" in both.older[0]
+    outbox = one(
+        "io.debezium.transforms.outbox.EventRouter",
+        table__field__payload__id="x",
+        debezium__op__invalid__behavior="fatal",
+    )
+    assert outbox.unread == ()
+    assert [said.split(": replaced by transforms.x.")[1] for said in outbox.older] == [
+        "table.op.invalid.behavior=fatal.",
+        "table.field.event.key=x.",
+    ]
+    without = one("ReplaceField$Value", blacklist="id")
+    assert without.older == ("transforms.x.blacklist: replaced by transforms.x.exclude=id.",)
+    with pytest.raises(ConfigError, match="expected one of drop, rewrite, none"):
+        one(UNWRAP, delete__handling__mode="rewrit")
 
 
 def test_predicates_choose_records() -> None:
