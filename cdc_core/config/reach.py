@@ -45,8 +45,6 @@ _EVENTS = {
     "only events are written to Kafka": """
         notification.sink.topic.name bootstrap.servers producer.* admin.* topic.creation.* exactly.once.support
         offsets.storage.topic wal2lake.kafka.stall.timeout.ms wal2lake.kafka.backlog.max.bytes""",
-    "logical messages and transactions are events": """
-        message.prefix.include.list message.prefix.exclude.list provide.transaction.metadata""",
 }
 _LAKE = """
     offset.mismatch.strategy snapshot.max.threads wal2lake.lake.path wal2lake.storage.s3.endpoint
@@ -76,6 +74,7 @@ _BOTH = """
     schema.include.list schema.exclude.list table.include.list table.exclude.list table.ignore.builtin
     column.include.list column.exclude.list column.truncate.to.N.chars column.mask.with.N.chars
     column.mask.hash.ALGORITHM.with.salt.SALT column.mask.hash.v2.ALGORITHM.with.salt.SALT skipped.operations
+    message.prefix.include.list message.prefix.exclude.list provide.transaction.metadata
     signal.data.collection event.converting.failure.handling.mode snapshot.mode snapshot.mode.custom.name
     snapshot.mode.configuration.based.snapshot.data snapshot.mode.configuration.based.start.stream
     snapshot.mode.configuration.based.snapshot.on.data.error snapshot.include.collection.list

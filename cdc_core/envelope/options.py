@@ -31,7 +31,8 @@ class EnvelopeOptions:
     provide_transaction_metadata: bool = option(
         "provide.transaction.metadata",
         False,
-        "Whether BEGIN and END records are written and events contain their position in the transaction.",
+        "Whether BEGIN and END records are written (in the lake: the table __transactions) and events contain their "
+        "position in the transaction.",
     )
     skip_messages_without_change: bool = option(
         "skip.messages.without.change",

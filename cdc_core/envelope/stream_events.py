@@ -93,7 +93,7 @@ class StreamEvents:
         places: dict[int, Orders] = {}
         truncated: Sequence[Orders | None] = [None] * len(truncates)
         if self._counter is not None:
-            self._restart(segment.transactions)
+            self._counter.restart(segment.transactions)
             groups = [change.planned.counted(str(change.events.table.id)) for change in changes]
             groups += [
                 CountedEvents(str(events.table.id), np.array([t.seq]), np.array([index]), np.array([t.commit_lsn]))
@@ -156,25 +156,8 @@ class StreamEvents:
             found = self._tables[table] = self._build(table)
         return found
 
-    def _restart(self, marks: pa.RecordBatch) -> None:
-        """Restart the counts of a transaction that is sent again after a reconnect."""
-        assert self._counter is not None
-        for mark in marks.select(["kind", "commit_lsn"]).to_pylist():  # once a transaction
-            if mark["kind"] == ord("B"):
-                self._counter.begin(mark["commit_lsn"])
-
     def _marks(self, marks: pa.RecordBatch) -> list[pa.Table]:
-        if self._counter is None:
-            return []
-        tables = []
-        for mark in marks.to_pylist():  # once a transaction
-            seq, xid, ts_us = mark["seq"], mark["xid"], mark["commit_ts_us"]
-            if mark["kind"] == ord("B"):
-                tables.append(self._transactions.begin(seq, xid, mark["lsn"], ts_us))
-            else:
-                counts = self._counter.end(mark["commit_lsn"])
-                tables.append(self._transactions.end(seq, xid, mark["end_lsn"], ts_us, counts))
-        return tables
+        return [] if self._counter is None else [self._transactions.make(each) for each in self._counter.marked(marks)]
 
     def _beating(self, ordered: pa.Table, segment: SortedSegment, now: int) -> pa.Table:
         if ordered.num_rows:

@@ -138,25 +138,40 @@ class TableEvents:
 
         Raises: ConversionError for a value that cannot be read, if event.converting.failure.handling.mode is fail.
         """
-        rows = raw.num_rows
-        op, has_old = tuples.op, tuples.old_kind != 0
-        at_new, at_old = np.flatnonzero(op != _DELETE), np.flatnonzero(has_old)
-        new = filled_from(tuples.new, tuples.old) if has_old.any() else tuples.new
-        new, old = _some(new, at_new, rows), _some(tuples.old, at_old, rows)
-        form = self._form
-        lsn = raw.column("lsn").to_numpy()
-        of_new, of_old = lsn[at_new], lsn[at_old]
-        after = _spread(form.rows(self._value, new, len(at_new), lsn=of_new), at_new, rows)
-        before = _spread(form.rows(self._value, old, len(at_old), lsn=of_old), at_old, rows)
-        new_key = old_key = None
-        moved = np.zeros(rows, dtype=bool)
-        if self._key is not None and self._key_struct is not None:
-            new_key = _spread(form.rows(self._key, new, len(at_new), lsn=of_new), at_new, rows)
-            old_key = _spread(form.rows(self._key, old, len(at_old), lsn=of_old), at_old, rows)
-            if has_old.any():
-                texts = (form.compared(one, self._key_struct) for one in (old_key, new_key))
-                moved = (op == _UPDATE) & _true(pc.not_equal(*texts))
+        op = tuples.op
+        new, old = _sides(raw, tuples)
+        after, before = new.written(self._form, self._value), old.written(self._form, self._value)
+        new_key, old_key = self._written_keys(new, old)
+        moved = self._moved(op, old, old_key, new_key)
         return self._planned(raw, op, moved, before=before, after=after, old_key=old_key, new_key=new_key)
+
+    def counted(self, raw: pa.RecordBatch, tuples: TupleBatch) -> CountedEvents:
+        """Return the records of ``plan`` for the transaction counter, without writing more than decides their number.
+
+        Deletes and updates without values, which have no records, are left out.
+        """
+        op = tuples.op
+        new, old = _sides(raw, tuples)
+        keys = self._written_keys(new, old) if len(old.at) else (None, None)
+        before = after = None
+        if self._context.options.skip_messages_without_change:
+            after, before = new.written(self._form, self._value), old.written(self._form, self._value)
+        row, sub, _, _ = self._kept(op, self._moved(op, old, keys[1], keys[0]), before, after)
+        has_values = ((op != _DELETE) | (tuples.old_kind != 0))[row]
+        seq, lsn = (raw.column(name).to_numpy()[row[has_values]] for name in ("seq", "commit_lsn"))
+        return CountedEvents(str(self.table.id), seq, sub[has_values], lsn)
+
+    def _written_keys(self, new: _Side, old: _Side) -> tuple[pa.Array | None, pa.Array | None]:
+        if self._key is None:
+            return None, None
+        return new.written(self._form, self._key), old.written(self._form, self._key)
+
+    def _moved(self, op: np.ndarray, old: _Side, old_key: pa.Array | None, new_key: pa.Array | None) -> np.ndarray:
+        """Return which messages are updates of their key. Shape: uint8[N] -> bool[N]."""
+        if not len(old.at) or self._key_struct is None or old_key is None:
+            return np.zeros(len(op), dtype=bool)
+        texts = (self._form.compared(one, self._key_struct) for one in (old_key, new_key))
+        return np.asarray((op == _UPDATE) & _true(pc.not_equal(*texts)))
 
     def _planned(
         self,
@@ -169,6 +184,13 @@ class TableEvents:
         old_key: pa.Array | None,
         new_key: pa.Array | None,
     ) -> PlannedChanges:
+        row, sub, op, moved = self._kept(kinds, moved, before, after)
+        return PlannedChanges(raw, row, sub, op, moved, before, after, old_key, new_key)
+
+    def _kept(
+        self, kinds: np.ndarray, moved: np.ndarray, before: pa.Array | None, after: pa.Array | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return row, sub, op and moved of the records (``PlannedChanges``). The images are read only if needed."""
         first = np.select(
             [kinds == _INSERT, (kinds == _DELETE) | moved], [_CREATED, _DELETED], default=_CHANGED
         ).astype(np.uint8)
@@ -181,7 +203,7 @@ class TableEvents:
             texts = (self._form.compared(one, self._row) for one in (before, after))
             keep &= ~((op == _CHANGED) & _true(pc.equal(*texts))[row])
         row, sub, op = row[keep], sub[keep], op[keep]
-        return PlannedChanges(raw, row, sub, op, moved[row], before, after, old_key, new_key)
+        return row, sub, op, moved[row]
 
     def render(self, planned: PlannedChanges, orders: Orders | None, now_ns: int, xmin: int | None = None) -> pa.Table:
         """Return the records of a plan, with their tombstones: RECORDS.
@@ -302,6 +324,31 @@ class TableEvents:
         taken, deleted = pa.array(planned.row), planned.op == _DELETED
         other = pc.if_else(pa.array(deleted), planned.new_key.take(taken), planned.old_key.take(taken))
         return self._form.moved_headers(other, deleted, planned.moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The new or the old tuples of N messages: ``columns`` of those that have one, whose indexes are ``at``."""
+
+    columns: RawColumns
+    at: np.ndarray
+    lsn: np.ndarray
+    rows: int
+
+    def written(self, form: TextForm | TypedForm, writer: RowWriter) -> pa.Array:
+        """Return what the writer makes of each message's tuple, null without one. Shape: [N]"""
+        return _spread(form.rows(writer, self.columns, len(self.at), lsn=self.lsn), self.at, self.rows)
+
+
+def _sides(raw: pa.RecordBatch, tuples: TupleBatch) -> tuple[_Side, _Side]:
+    """Return the new tuples, filled from the old ones where a value was not sent, and the old ones."""
+    rows, lsn = raw.num_rows, raw.column("lsn").to_numpy()
+    at_new, at_old = np.flatnonzero(tuples.op != _DELETE), np.flatnonzero(tuples.old_kind != 0)
+    new = filled_from(tuples.new, tuples.old) if len(at_old) else tuples.new
+    return (
+        _Side(_some(new, at_new, rows), at_new, lsn[at_new], rows),
+        _Side(_some(tuples.old, at_old, rows), at_old, lsn[at_old], rows),
+    )
 
 
 def _is_all(row: np.ndarray, rows: int) -> bool:

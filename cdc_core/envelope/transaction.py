@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from cdc_core.schema.naming import Names
 
 # A BEGIN is before the events that share its message's ordinal, an END after them; no two do in practice.
 _SUB = 0
+_BEGIN = ord("B")
 
 
 def block_schema(names: Names) -> ConnectSchema:
@@ -80,6 +82,38 @@ class TransactionCounts:
 
     total: int
     collections: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMark:
+    """The begin of a transaction, or its end (``counts`` is not None).
+
+    ``lsn`` is that of the Begin message, equal to its first change's, or the end of the transaction's WAL.
+    """
+
+    seq: int
+    xid: int
+    lsn: int
+    commit_lsn: int
+    commit_ts_us: int
+    counts: TransactionCounts | None
+
+    @property
+    def id(self) -> str:
+        """Debezium's id of a BEGIN or END record."""
+        return f"{self.xid}:{self.lsn}"
+
+    @property
+    def status(self) -> str:
+        """BEGIN or END."""
+        return "BEGIN" if self.counts is None else "END"
+
+    @property
+    def collections(self) -> list[dict[str, Any]] | None:
+        """The number of events by collection; None at the begin."""
+        if self.counts is None:
+            return None
+        return [{"data_collection": name, "event_count": count} for name, count in self.counts.collections]
 
 
 class TransactionCounter:
@@ -143,6 +177,24 @@ class TransactionCounter:
     def go_on(self, commit_lsn: int, counts: Mapping[str, int]) -> None:
         """Continue the counts of a transaction whose first events were counted elsewhere."""
         self._open_lsn, self._total, self._collections = commit_lsn, sum(counts.values()), dict(counts)
+
+    def restart(self, marks: pa.RecordBatch) -> None:
+        """Restart the counts of a transaction of which marks (MARK_SCHEMA) say that it is sent again."""
+        for mark in marks.select(["kind", "commit_lsn"]).to_pylist():  # once a transaction
+            if mark["kind"] == _BEGIN:
+                self.begin(mark["commit_lsn"])
+
+    def marked(self, marks: pa.RecordBatch) -> list[TransactionMark]:
+        """Return the marks of a segment (MARK_SCHEMA), whose events are counted, with the counts of what ended."""
+        found = []
+        for mark in marks.to_pylist():  # once a transaction
+            is_begin = mark["kind"] == _BEGIN
+            lsn = mark["lsn"] if is_begin else mark["end_lsn"]
+            counts = None if is_begin else self.end(mark["commit_lsn"])
+            found.append(
+                TransactionMark(mark["seq"], mark["xid"], lsn, mark["commit_lsn"], mark["commit_ts_us"], counts)
+            )
+        return found
 
     def begin(self, commit_lsn: int) -> None:
         """Record a Begin message. A transaction that was open already is sent again: its counts restart."""
@@ -210,22 +262,15 @@ class TransactionEvents:
         self._outlet, self._schemas = context.outlet, (key, value)
         self._key, self._value = schema_text(key), schema_text(value)
 
-    def begin(self, seq: int, xid: int, lsn: int, commit_ts_us: int) -> pa.Table:
-        """Return the BEGIN record. ``lsn`` is that of the Begin message, equal to its first change's."""
-        return self._record(seq, f"{xid}:{lsn}", "BEGIN", None, commit_ts_us)
-
-    def end(self, seq: int, xid: int, end_lsn: int, commit_ts_us: int, counts: TransactionCounts) -> pa.Table:
-        """Return the END record. ``end_lsn`` is the end of the transaction's WAL."""
-        return self._record(seq, f"{xid}:{end_lsn}", "END", counts, commit_ts_us)
-
-    def _record(self, seq: int, identity: str, status: str, counts: TransactionCounts | None, ts_us: int) -> pa.Table:
-        collections = counts and [{"data_collection": name, "event_count": n} for name, n in counts.collections]
+    def make(self, mark: TransactionMark) -> pa.Table:
+        """Return the BEGIN or END record."""
+        seq, identity = mark.seq, mark.id
         value = {
-            "status": status,
+            "status": mark.status,
             "id": identity,
-            "event_count": counts and counts.total,
-            "data_collections": collections,
-            "ts_ms": ts_us // 1000,
+            "event_count": mark.counts and mark.counts.total,
+            "data_collections": mark.collections,
+            "ts_ms": mark.commit_ts_us // 1000,
         }
         if self._outlet is not None:
             key_schema, value_schema = self._schemas

@@ -131,6 +131,16 @@ class LakePaths:
         return self._at("__notifications")
 
     @property
+    def messages(self) -> str:
+        """Logical messages (``stores/stream_tables``)."""
+        return self._at("__messages")
+
+    @property
+    def transactions(self) -> str:
+        """Transaction metadata, if ``provide.transaction.metadata`` is set (``stores/stream_tables``)."""
+        return self._at("__transactions")
+
+    @property
     def topics(self) -> str:
         """The topic of each lake table, if events are written to Kafka, too."""
         return self._at("__topics")

@@ -77,6 +77,8 @@ def _places(paths: Any, tables: Sequence[TableId], *, own: bool) -> Iterator[tup
         yield table, "changelog", paths.changelog(table)
         yield table, "quarantine", paths.quarantine(table)
     if own:
+        yield None, "messages", paths.messages
+        yield None, "transactions", paths.transactions
         yield None, "rounds", paths.rounds
         yield None, "stream", paths.stream
         yield None, "snapshots", paths.snapshots

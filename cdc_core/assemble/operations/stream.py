@@ -8,6 +8,7 @@ from typing import Any
 
 from cdc_core.assemble.beside import EventsBeside, record_topics_of
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.events import own_rows
 from cdc_core.assemble.metrics import connected, meter
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.renewed import needing_sender, note_sender
@@ -130,6 +131,7 @@ def _drain(
                     None if recorded is None else recorded.watch(),
                     None if events is None else events.segments,
                     _delivered(context),
+                    own_rows(context, source) if context.has_lake else None,
                 ),
                 BatchBuilder(Spool(folder.path, folder.owner), context.plan, positions, signals),
                 bounds,

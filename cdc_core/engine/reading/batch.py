@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.positions import ChangelogPosition
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.signals.rows import SignalRow
 
@@ -62,7 +63,7 @@ class Batch:
     complete transaction, ``confirm_lsn`` the end LSN of that transaction (which may be confirmed to the slot); both are
     None if no transaction ended in the batch. ``open_lsn`` is the commit LSN of the transaction that continues in the
     next batch, else None. ``last_xid`` and ``last_ts_us`` are of the last complete transaction. ``signals`` are the
-    rows of the signal table in stream order.
+    rows of the signal table in stream order, ``own_rows`` those of the stream's own tables.
     """
 
     number: int
@@ -76,6 +77,12 @@ class Batch:
     rows: int = 0
     bytes: int = 0
     signals: list[SignalRow] = field(default_factory=list)
+    own_rows: dict[StreamTable, list[pa.Table]] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it is to be stored: only transactions without captured changes end in it."""
+        return not (self.rows or self.signals or self.own_rows)
 
     def files_of(self, table: TableSchema) -> VersionFiles:
         """Return the files of this table version; creates the entry for a new version."""

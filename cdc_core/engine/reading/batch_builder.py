@@ -17,6 +17,7 @@ from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.signals.rows import signal_rows
@@ -31,8 +32,8 @@ class SignalTable:
 
 
 class Added(NamedTuple):
-    """What a part brought: ``bytes`` of rows, whether there was any row or signal, whether the batch was empty before
-    and is not any more.
+    """What a part brought: ``bytes`` of rows, whether there was any row, signal or message, whether the batch was empty
+    before and is not any more.
     """
 
     bytes: int
@@ -57,14 +58,15 @@ class BatchBuilder:
     def has_content(self) -> bool:
         """Whether there is anything to hand over, if only the end of a transaction."""
         batch = self.batch
-        return batch.rows > 0 or batch.complete_lsn is not None or batch.open_lsn is not None
+        return not batch.is_empty or batch.complete_lsn is not None or batch.open_lsn is not None
 
     def add(self, part: SegmentPart) -> Added:
         """Add the rows, signals and ends of transactions of a part. Raises StorageError."""
         batch, was_empty = self.batch, not self.has_content
         rows, size, signals = batch.rows, batch.bytes, len(batch.signals)
         self._add(part)
-        is_change = (batch.rows, len(batch.signals)) != (rows, signals)
+        # Not a transaction's begin and end: a server may send those of tables that are not captured.
+        is_change = (batch.rows, len(batch.signals)) != (rows, signals) or StreamTable.MESSAGES in part.own_rows
         return Added(batch.bytes - size, is_change, was_empty and self.has_content)
 
     def take(self) -> Batch:
@@ -85,6 +87,9 @@ class BatchBuilder:
                 pieces = [piece for piece in pieces if piece[0].id != self._signals.table]
         for table, raw, relation in sorted(pieces, key=lambda piece: piece[1].column("seq")[0].as_py()):
             self._add_rows(table, raw, relation)
+        for own, rows in found.own_rows.items():
+            batch.own_rows.setdefault(own, []).append(rows)
+            batch.bytes += rows.nbytes
         if found.last_commit is not None:
             last = found.last_commit
             batch.complete_lsn, batch.confirm_lsn = last.lsn, last.end_lsn

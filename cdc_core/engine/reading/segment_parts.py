@@ -6,12 +6,14 @@ transaction that two batches divide are read from the changelog again before the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 
 from cdc_core.decode.pgoutput.stream_state import OpenTransaction, RelationRun, SortedSegment, Truncate
+from cdc_core.lake.stores.stream_tables import StreamTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class LastCommit:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """Rows and truncates of a segment, or of a part of it, in stream order.
+    """Rows and truncates of a segment, or of a part of it, in stream order, and the rows of the stream's own tables.
 
     ``last_commit``: None if no transaction ends in it. ``open_lsn``: the commit LSN of the transaction that continues
     in the next segment; None if it ends with a transaction.
@@ -36,24 +38,29 @@ class SegmentPart:
     truncates: Sequence[Truncate]
     last_commit: LastCommit | None
     open_lsn: int | None
+    own_rows: Mapping[StreamTable, pa.Table] = field(default_factory=dict)
 
 
-def parts_of(found: SortedSegment, still_open: OpenTransaction | None) -> list[SegmentPart]:
+def parts_of(
+    found: SortedSegment, still_open: OpenTransaction | None, own_rows: Mapping[StreamTable, pa.Table]
+) -> list[SegmentPart]:
     """Divide a segment at its last commit, if it ends inside of a transaction (``still_open``) that begins after it."""
     last, lsn = _last_commit(found), None if still_open is None else still_open.commit_lsn
     if lsn is None or last is None:
-        return [SegmentPart(found.runs, found.truncates, last, lsn)]
+        return [SegmentPart(found.runs, found.truncates, last, lsn, own_rows)]
     ended = SegmentPart(
         [run for run in (_rows_of(each, lsn, False) for each in found.runs) if run.raw.num_rows],
         [each for each in found.truncates if each.commit_lsn != lsn],
         last,
         None,
+        _own_rows_of(own_rows, lsn, False),
     )
     begun = SegmentPart(
         [run for run in (_rows_of(each, lsn, True) for each in found.runs) if run.raw.num_rows],
         [each for each in found.truncates if each.commit_lsn == lsn],
         None,
         lsn,
+        _own_rows_of(own_rows, lsn, True),
     )
     return [ended, begun]
 
@@ -62,6 +69,16 @@ def _rows_of(run: RelationRun, lsn: int, inside: bool) -> RelationRun:
     """Return a run's rows of the transaction ``lsn``, which is the last one in it, or those before (no copy)."""
     before = int(np.count_nonzero(run.raw.column("commit_lsn").to_numpy() != lsn))
     return replace(run, raw=run.raw.slice(before) if inside else run.raw.slice(0, before))
+
+
+def _own_rows_of(own_rows: Mapping[StreamTable, pa.Table], lsn: int, inside: bool) -> dict[StreamTable, pa.Table]:
+    """Return the rows of the transaction ``lsn``, or the others; a message outside of transactions has its own LSN."""
+    parts = {}
+    for table, rows in own_rows.items():
+        part = rows.filter(pa.array((rows.column("__commit_lsn").to_numpy() == lsn) == inside))
+        if part.num_rows:
+            parts[table] = part
+    return parts
 
 
 def _last_commit(found: SortedSegment) -> LastCommit | None:

@@ -15,6 +15,7 @@ from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.continuity import CommitWatch
 from cdc_core.engine.reading.delivered import DeliveredFilter
+from cdc_core.engine.reading.own_rows import OwnRows
 from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableSchema
@@ -42,6 +43,8 @@ class Tap(Protocol):
 class SegmentSorter:
     """Sorts the segments of one stream. ``delivered`` leaves out what another connector has delivered; ``tap`` gets it.
 
+    ``own_rows`` makes the rows of the stream's own tables; None if nothing stores them.
+
     ``describe`` returns the table of a Relation message at an LSN, None for one that is not captured.
     """
 
@@ -51,8 +54,10 @@ class SegmentSorter:
         watch: CommitWatch | None = None,
         tap: Tap | None = None,
         delivered: DeliveredFilter | None = None,
+        own_rows: OwnRows | None = None,
     ) -> None:
         self._describe, self._watch, self._tap, self._delivered = describe, watch, tap, delivered
+        self._own_rows = own_rows
         self._state = StreamState()
 
     @property
@@ -69,7 +74,7 @@ class SegmentSorter:
             self._tap.put(found)
         if self._delivered is not None:
             found = self._delivered.rest(found)
-        yield from parts_of(found, self._state.open)
+        yield from parts_of(found, self._state.open, {} if self._own_rows is None else self._own_rows.of(found))
 
     def note_silence(self, wal_end: int) -> None:
         """Every segment before this end of the server's WAL was sorted."""

@@ -12,9 +12,12 @@ from cdc_core.lake.maintenance.retention import DAY_US, expire_changes
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.stores.quarantine import first_waiting
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
+
+_ANY = 2**62  # greater than any LSN
 
 
 class Expiry:
@@ -38,13 +41,18 @@ class Expiry:
             return
         self._done_on = today
         for table, merge_state in self._merge_states:
-            try:
-                upto = self._needless(table, merge_state, (needed or {}).get(table))
-                expire_changes(self._paths.changelog(table), self._scope, table, upto, now, self._days)
-            except CdcError as error:
-                _log.warning(
-                    "Expired changes of %s were not removed; the next attempt follows. %s", table, error.message
-                )
+            self._expire(
+                table, self._paths.changelog(table), self._needless(table, merge_state, (needed or {}).get(table)), now
+            )
+        for own in StreamTable:
+            # Nothing reads them again.
+            self._expire(own.id, own.path(self._paths), _ANY, now)
+
+    def _expire(self, table: TableId, path: str, upto: int | None, now: int) -> None:
+        try:
+            expire_changes(path, self._scope, table, upto, now, self._days)
+        except CdcError as error:
+            _log.warning("Expired changes of %s were not removed; the next attempt follows. %s", table, error.message)
 
     def _needless(self, table: TableId, merge_state: MergeState, needed: int | None) -> int | None:
         """Return the LSN up to which no change of a table is needed; None if every change may be needed.

@@ -32,6 +32,7 @@ from cdc_core.errors import TransientError
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.stores.rounds import RoundLog
+from cdc_core.lake.stores.stream_tables import StreamTables
 from cdc_core.lsn import Lsn
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
@@ -67,6 +68,7 @@ class LakeSink:
         self._watch = watch
         self._merge_states = MergeStates(lake, watch)
         self._expiry = Expiry(paths, lake.scope, self._merge_states, options.changelog_retention_days)
+        self._stream_tables = StreamTables(paths, lake.scope, options.lake_history_minutes)
         log = RoundLog(paths.rounds, options.lake_history_minutes, epoch_of(lake.scope))
         self._cuts = (
             Cuts(log, self._merge_states, lambda: watch.catalogue.poll_if_altered(watch.wal_lsn))
@@ -105,6 +107,8 @@ class LakeSink:
         whose quarantined changes are to be replayed.
         """
         self.note_renamed()
+        if batch is not None:
+            self._stream_tables.append(batch.own_rows, batch.open_lsn)
         return self._rounds.apply(batch, to_lsn, on_durable, replays or {})
 
     def has_backlog(self, to_lsn: Lsn) -> bool:

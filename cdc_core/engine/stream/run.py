@@ -24,7 +24,8 @@ Confirmations. A confirmed position lets the server remove WAL, so everything th
 must be durable, and so must the record of the position itself (``continuity``). There are two places that confirm:
 
 * ``_round``, the end of the last complete transaction of a batch. Durable before: every row of the batch, in its
-  changelog (``Sink.apply`` calls ``on_durable`` after all appends); the signals of the batch, in the stored progress of
+  changelog, and its messages and transaction metadata, in tables of the stream's own (``Sink.apply`` calls
+  ``on_durable`` after all appends); the signals of the batch, in the stored progress of
   snapshots (``SignalSink.apply`` stores it first); tables that were renamed, as tables to be re-read (at the start of
   ``LakeSink.apply``, and by ``note_renamed`` for a batch that has nothing to append). A changed schema version needs no
   record here: it is announced together with a row, and the row's slice records it before it is appended.
@@ -242,7 +243,7 @@ class StreamRun:
                 report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds)
                 self._hooks.on_batch(report)
 
-        if batch is None or batch.rows or batch.signals or self._sink.has_backlog(Lsn(tally.complete)):
+        if batch is None or not batch.is_empty or self._sink.has_backlog(Lsn(tally.complete)):
             report = self._sink.apply(batch, Lsn(tally.complete), durable)
         else:
             report = None

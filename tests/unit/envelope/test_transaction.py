@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_core.envelope.record import lines
-from cdc_core.envelope.transaction import CountedEvents, TransactionCounter, TransactionCounts, TransactionEvents
+from cdc_core.envelope.transaction import (
+    CountedEvents,
+    TransactionCounter,
+    TransactionCounts,
+    TransactionEvents,
+    TransactionMark,
+)
 from tests.unit.envelope.tiny import context
 
 
@@ -74,8 +80,9 @@ def test_a_transaction_that_comes_again_is_counted_anew() -> None:
 
 def test_begin_and_end_records() -> None:
     maker = TransactionEvents(context())
-    begin = json.loads(lines(maker.begin(1, 9, 500, 1_234_567))[0])
-    end = json.loads(lines(maker.end(2, 9, 700, 1_234_567, TransactionCounts(3, (("s.a", 2), ("s.b", 1)))))[0])
+    counts = TransactionCounts(3, (("s.a", 2), ("s.b", 1)))
+    begin = json.loads(lines(maker.make(TransactionMark(1, 9, 500, 690, 1_234_567, None)))[0])
+    end = json.loads(lines(maker.make(TransactionMark(2, 9, 700, 690, 1_234_567, counts)))[0])
     assert begin["topic"] == end["topic"] == "fulfillment.transaction"
     assert (begin["headers"], begin["key"]["payload"], end["key"]["payload"]) == ([], {"id": "9:500"}, {"id": "9:700"})
     assert begin["value"]["payload"] == {
@@ -99,7 +106,8 @@ def test_begin_and_end_records() -> None:
 
 def test_a_transaction_without_events_still_ends() -> None:
     counts = TransactionCounter().end(5)
-    payload = json.loads(lines(TransactionEvents(context()).end(1, 1, 5, 0, counts))[0])["value"]["payload"]
+    mark = TransactionMark(1, 1, 5, 4, 0, counts)
+    payload = json.loads(lines(TransactionEvents(context()).make(mark))[0])["value"]["payload"]
     assert (payload["event_count"], payload["data_collections"]) == (0, [])
 
 

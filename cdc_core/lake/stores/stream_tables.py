@@ -1,0 +1,106 @@
+"""The stream's own tables: logical messages, and transaction metadata.
+
+They are appended as changelogs are: rows and the position that they reach are one commit, and rows at or before the
+table's position are dropped, so what the slot sends again is not repeated. ``__tx_index`` is not the index of a change
+here: it is a message's LSN, or 0 at a transaction's begin and 1 at its end. A message outside of transactions is a
+transaction of its own, whose ``__commit_lsn`` is the message's LSN; the WAL has no time for it, so ``__commit_ts`` is
+when it was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core.lake.delta.log_table import log_table
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.maintenance.compaction import maintain_after
+from cdc_core.lake.names import EPOCH, META
+from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.schema.lake_schema import changelog_properties
+from cdc_core.lake.stores.changelog import Reached, append_changes
+from cdc_core.schema.table import TableId
+
+_COUNTS = pa.list_(pa.struct([("data_collection", pa.string()), ("event_count", pa.int64())]))
+
+
+class StreamTable(StrEnum):
+    """A table of the stream's own."""
+
+    MESSAGES = "messages"
+    TRANSACTIONS = "transactions"
+
+    @property
+    def id(self) -> TableId:
+        """Its name where those of captured tables are: no schema has an empty name."""
+        return TableId("", f"__{self}")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of rows that are to be appended."""
+        return _SCHEMAS[self]
+
+    def path(self, paths: LakePaths) -> str:
+        """Its folder."""
+        return paths.messages if self is StreamTable.MESSAGES else paths.transactions
+
+
+_SCHEMAS = {
+    StreamTable.MESSAGES: pa.schema(
+        [
+            ("prefix", pa.string()),
+            ("content", pa.binary()),
+            ("transactional", pa.bool_()),
+            ("__lsn", pa.int64()),
+            ("__xid", pa.int64()),
+            *META,
+        ]
+    ),
+    StreamTable.TRANSACTIONS: pa.schema(
+        [
+            ("id", pa.string()),
+            ("status", pa.string()),
+            ("event_count", pa.int64()),
+            ("data_collections", _COUNTS),
+            ("__xid", pa.int64()),
+            *META,
+        ]
+    ),
+}
+
+
+class StreamTables:
+    """The tables of one connector's lake, each created by its first rows. For one thread, and the only active run."""
+
+    def __init__(self, paths: LakePaths, scope: str, history_minutes: int) -> None:
+        self._paths, self._scope, self._history_minutes = paths, scope, history_minutes
+        self._opened: dict[StreamTable, DeltaTable] = {}
+
+    def append(self, rows: Mapping[StreamTable, Sequence[pa.Table]], open_lsn: int | None) -> None:
+        """Append rows that are not in the tables yet, one commit a table; they are durable when this returns.
+
+        ``open_lsn``: the commit LSN of a transaction of which more rows may follow. Raises TransientError after
+        repeated conflicts with other writers, and LakeError.
+        """
+        for table, parts in rows.items():
+            self._append(table, pa.concat_tables(parts), open_lsn)
+
+    def _append(self, table: StreamTable, rows: pa.Table, open_lsn: int | None) -> None:
+        minutes = self._history_minutes
+        schema = table.schema.append(pa.field(EPOCH, pa.int64()))
+        log = log_table(self._opened.get(table), table.path(self._paths), schema, changelog_properties(minutes))
+        self._opened[table], since = log, log.version
+        rows = rows.append_column(schema.field(EPOCH), pa.repeat(epoch_of(self._scope), rows.num_rows))
+        append_changes(log, rows, self._scope, table.id, _reached(rows, open_lsn))
+        maintain_after(log, since, minutes)
+
+
+def _reached(rows: pa.Table, open_lsn: int | None) -> Reached:
+    lsn, index = (rows.column(name).to_numpy() for name in ("__commit_lsn", "__tx_index"))
+    is_open = lsn == (-1 if open_lsn is None else open_lsn)
+    whole = int(lsn[~is_open].max()) if not is_open.all() else None
+    return Reached(whole, (int(open_lsn or 0), int(np.max(index[is_open]))) if is_open.any() else None)
