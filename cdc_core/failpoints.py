@@ -30,8 +30,6 @@ DURING_APPEND = "during-append"
 AFTER_APPEND = "after-append"
 AFTER_QUARANTINE = "after-quarantine"
 AFTER_APPLY = "after-apply"
-BEFORE_SPARK_MERGE = "before-spark-merge"
-AFTER_SPARK_MERGE = "after-spark-merge"
 DURING_COMPACTION = "during-compaction"
 AFTER_COMPACTION = "after-compaction"
 DURING_INDEX = "during-index"
@@ -64,8 +62,6 @@ ALL = (
     AFTER_APPEND,
     AFTER_QUARANTINE,
     AFTER_APPLY,
-    BEFORE_SPARK_MERGE,
-    AFTER_SPARK_MERGE,
     DURING_COMPACTION,
     AFTER_COMPACTION,
     DURING_INDEX,

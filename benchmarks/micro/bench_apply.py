@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.apply.changes import Changes, apply, bytes_to_scan, prepare
-from cdc_core.lake.apply.staging import GONE, staged
+from cdc_core.lake.apply.changes import apply, prepare
+from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
@@ -129,19 +129,18 @@ def ours(table: DeltaTable, rows: pa.Table, turn: int) -> tuple[float, ...]:
     return *clock.read(), reduced
 
 
-def theirs(path: Path, changes: Changes) -> tuple[float, ...]:
+def theirs(path: Path, changes: KeyedChanges) -> tuple[float, ...]:
     """Seconds and CPU-seconds of delta-rs' MERGE of the reduced rows."""
     import deltalake
 
-    rows, _ = staged(changes)
-    rows = rows.select([*LAKE.names, GONE])
+    rows = changes.reduced.rows.append_column("gone", pa.array(changes.reduced.deleted))
     clock = Clock()
     (
         deltalake.DeltaTable(str(path))
         .merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
-        .when_matched_delete(f"s.{GONE}")
+        .when_matched_delete("s.gone")
         .when_matched_update({name: f"s.{name}" for name in LAKE.names})
-        .when_not_matched_insert({name: f"s.{name}" for name in LAKE.names}, f"not s.{GONE}")
+        .when_not_matched_insert({name: f"s.{name}" for name in LAKE.names}, "not s.gone")
         .execute()
     )
     return clock.read()
@@ -159,7 +158,8 @@ def measure(rows: int, changes: int, turns: int, folder: Path) -> Iterator[str]:
             made = change_rows(changes, 0, high, fresh, turn)
             fresh += changes
             prepared = prepare(made, TABLE, table.schema)
-            size = bytes_to_scan(table, prepared)
+            assert isinstance(prepared, KeyedChanges)
+            size = sum(file.size for file in prepared.candidates(table))
             spent.append((*ours(table, made, turn), *theirs(folder / "theirs", prepared)))
         mine, cpu, reduction, other, other_cpu = (statistics.median(each) for each in zip(*spent[1:], strict=True))
         yield (

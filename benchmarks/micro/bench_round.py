@@ -9,8 +9,8 @@ keys: half updates, a quarter inserts, a quarter deletes. Merge on read: the row
 in deletion vectors, and appended anew, and the round's compaction follows. Milliseconds of the wall clock and of the
 CPU (all threads) are medians; peak memory is that of a process which does nothing else. The index is made before the
 rounds: that is what a moved task pays once. ``read``: the CPU seconds in which delta-rs (with ``--spark`` also Spark)
-reads the whole table after all rounds, beside a table with the same rows that was written at once. ``--spark`` also
-measures Spark's MERGE with deletion vectors, of rows that are reduced already; its CPU is that of the Java process.
+reads the whole table after all rounds, beside a table with the same rows that was written at once; Spark's CPU is that
+of the Java process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,11 +31,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks.micro.bench_apply import TABLE, Clock, change_rows, fill, ours, theirs
 from cdc_core.lake.apply.changes import apply, prepare
-from cdc_core.lake.apply.staging import GONE, staged
+from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
@@ -61,8 +59,9 @@ def opened(folder: Path) -> DeltaTable:
 def marked_round(table: DeltaTable, positions: KeyPositions, rows: pa.Table, turn: int) -> dict[str, float]:
     """One round by deletion vectors; milliseconds of its steps."""
     clock, since = Clock(), table.version
-    reduced = prepare(rows, TABLE, table.schema).reduced
-    assert reduced is not None
+    changes = prepare(rows, TABLE, table.schema)
+    assert isinstance(changes, KeyedChanges)
+    reduced = changes.reduced
     before, _ = clock.read()
     hits = positions.locate(table, table.files, reduced.index)
     found, _ = clock.read()
@@ -132,12 +131,14 @@ def by_delta_rs(folder: Path, rows: int, changes: int, turns: int) -> dict[str, 
     schema, spent = opened(folder).schema, []
     for turn in range(turns):
         made = change_rows(changes, 0, rows, rows + turn * changes, turn)
-        spent.append(theirs(folder / "lake", prepare(made, TABLE, schema)))
+        changes = prepare(made, TABLE, schema)
+        assert isinstance(changes, KeyedChanges)
+        spent.append(theirs(folder / "lake", changes))
     return {"ms": 1e3 * statistics.median(s for s, *_ in spent), "cpu_ms": 1e3 * statistics.median(s[1] for s in spent)}
 
 
-class SparkTurns:
-    """Spark's MERGE and Spark's reads; CPU seconds are those of its Java process."""
+class SparkReads:
+    """Spark's reads; CPU seconds are those of its Java process."""
 
     def __init__(self) -> None:
         from cdc_core.spark.session import get_session
@@ -145,35 +146,15 @@ class SparkTurns:
         self._spark = get_session()
         self._java = Path(f"/proc/{self._spark.sparkContext._gateway.proc.pid}/stat")
 
-    def merge(self, folder: Path, rows: int, changes: int, turns: int) -> dict[str, float]:
-        """Rounds by MERGE with deletion vectors; the first one, which compiles its plan, is left out."""
-        table, spent = opened(folder), []
-        table.enable_vectors()
-        for turn in range(turns + 1):
-            reduced, _ = staged(
-                prepare(change_rows(changes, 0, rows, rows + turn * changes, turn), TABLE, table.schema)
-            )
-            pq.write_table(reduced, folder / "staged.parquet")
-            spent.append(
-                self._timed(
-                    f"merge into delta.`{folder / 'lake'}` t "
-                    f"using parquet.`{folder / 'staged.parquet'}` s on t.id = s.id "
-                    f"when matched and s.{GONE} then delete when matched then update set * "
-                    f"when not matched and not s.{GONE} then insert *"
-                )
-            )
-        ms, cpu = (1e3 * statistics.median(each) for each in zip(*spent[1:], strict=True))
-        return {"ms": ms, "cpu_ms": cpu, "mb": float("nan")}
-
     def read_seconds(self, folder: Path) -> float:
         """CPU seconds in which Spark goes through the whole table; the least of seven, the first ones to warm up."""
         query = f"select count(*), sum(customer), max(note), sum(amount), sum(weight) from delta.`{folder / 'lake'}`"
-        return min(self._timed(query)[1] for _ in range(7))
+        return min(self._timed(query) for _ in range(7))
 
-    def _timed(self, statement: str) -> tuple[float, float]:
-        began, cpu = time.perf_counter(), self._cpu()
+    def _timed(self, statement: str) -> float:
+        cpu = self._cpu()
         self._spark.sql(statement).collect()
-        return time.perf_counter() - began, self._cpu() - cpu
+        return self._cpu() - cpu
 
     def _cpu(self) -> float:
         fields = self._java.read_text().rpartition(")")[2].split()
@@ -222,7 +203,7 @@ def _child(pipe: Any, work: Callable[..., dict[str, float]], given: tuple[Any, .
 
 
 def measure(
-    rows: int, changes: int, turns: int, others: int, every: int, spark: SparkTurns | None, mode: DeleteMode
+    rows: int, changes: int, turns: int, others: int, every: int, spark: SparkReads | None, mode: DeleteMode
 ) -> None:
     """Print the lines of one table's size."""
     with tempfile.TemporaryDirectory(prefix="bench-round-") as made:
@@ -233,14 +214,12 @@ def measure(
             ("merge on read", partial(by_vectors, every=every), turns),
             ("copy-on-write", by_rewriting, others),
             ("delta-rs MERGE", by_delta_rs, others),
-            ("Spark MERGE", None if spark is None else spark.merge, others),
         ):
-            if not many or work is None:
+            if not many:
                 continue
             own = folder / "own"
             shutil.copytree(whole, own)
-            is_here = spark is not None and work == spark.merge
-            found = work(own, rows, changes, many) if is_here else _in_process(work, own, rows, changes, many)
+            found = _in_process(work, own, rows, changes, many)
             steps = " | ".join(
                 f"{found[step]:.1f}" if step in found else "" for step in ("locate_ms", "upkeep_ms", "p95_ms")
             )
@@ -269,12 +248,12 @@ def main() -> None:
     numbers.add_argument("--turns", type=int, default=30)
     numbers.add_argument("--others", type=int, default=2, help="rounds of the other ways; 0 leaves them out")
     numbers.add_argument("--every", type=int, default=0, help="print a line after so many rounds of merge on read")
-    numbers.add_argument("--spark", action="store_true", help="also Spark's MERGE, with as many rounds as the others")
+    numbers.add_argument("--spark", action="store_true", help="also how long Spark reads")
     numbers.add_argument("--mode", choices=list(DeleteMode), default=DeleteMode.HARD, type=DeleteMode)
     asked = numbers.parse_args()
-    if asked.mode is not DeleteMode.HARD and (asked.others or asked.spark):
-        numbers.error("--mode is measured by merge on read alone: --others 0, without --spark")
-    spark = SparkTurns() if asked.spark else None
+    if asked.mode is not DeleteMode.HARD and asked.others:
+        numbers.error("--mode is measured by merge on read alone: --others 0")
+    spark = SparkReads() if asked.spark else None
     print("| rows | changes | by | ms | CPU ms | to find | upkeep | p95 of all | peak MB | read × |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for rows in map(int, asked.rows.split(",")):

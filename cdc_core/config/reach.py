@@ -49,7 +49,7 @@ _EVENTS = {
 _LAKE = """
     offset.mismatch.strategy snapshot.max.threads wal2lake.lake.path wal2lake.storage.s3.endpoint
     wal2lake.storage.s3.region wal2lake.storage.s3.access.key wal2lake.storage.s3.secret.key
-    wal2lake.storage.s3.path.style wal2lake.changelog.reads wal2lake.changelog.retention.days wal2lake.merge.engine
+    wal2lake.storage.s3.path.style wal2lake.changelog.reads wal2lake.changelog.retention.days
     wal2lake.merge.rewrite.max.bytes wal2lake.merge.index.max.bytes wal2lake.merge.part.max.bytes
     wal2lake.lake.history.minutes wal2lake.vacuum.hours wal2lake.lake.schema.changes wal2lake.lake.features
     wal2lake.lake.clustered.tables wal2lake.lake.commit.timestamps wal2lake.lake.catalog.database

@@ -101,6 +101,8 @@ _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     INTERNAL: (("internal.*", r"internal\..+"),),
 }
 _REFUSED: dict[str, tuple[str, ...]] = {
+    "one engine writes lake tables: it rewrites small files and marks rows of others in deletion vectors, or rewrites "
+    "them too with wal2lake.lake.features=widest": ("wal2lake.merge.engine",),
     "prepared transactions are read at COMMIT PREPARED; large ones are received earlier with "
     "wal2lake.streaming.transactions=on": ("wal2lake.streaming.transactions.two.phase",),
     "the source enforces its foreign keys; a test of dbt or Dagster compares two lake tables with one statement": (

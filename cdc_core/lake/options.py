@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.option import Named, Secret, at_least, option, parse_patterns
@@ -22,18 +21,6 @@ def _table_patterns(text: str) -> tuple[str, ...]:
 
 
 _table_patterns.kind = "list of regular expressions"  # type: ignore[attr-defined]
-
-
-class MergeEngine(StrEnum):
-    """The engine that applies a slice to a lake table; by size, or always the same.
-
-    Arrow in the task by copy-on-write (``arrow``) or by marks in deletion vectors (``vectors``), or Spark's MERGE.
-    """
-
-    AUTO = "auto"
-    ARROW = "arrow"
-    VECTORS = "vectors"
-    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +64,12 @@ class LakeOptions:
         "removed by Delta's VACUUM.",
         parse=at_least(0),
     )
-    merge_engine: MergeEngine = option(
-        "wal2lake.merge.engine",
-        MergeEngine.AUTO,
-        "Engine that applies changes to lake tables: arrow (files with changed rows are rewritten in the task), "
-        "vectors (changed rows are marked in deletion vectors in the task, and their new states appended), spark "
-        "(Spark's MERGE), or auto: arrow for small files and vectors for others.",
-    )
     merge_rewrite_max_bytes: int = option(
         "wal2lake.merge.rewrite.max.bytes",
         64 * 1024 * 1024,
-        "Maximum size in bytes of the lake files to be rewritten for one table in a round. From 2 MiB, or this size if "
-        "it is less, rows are marked in deletion vectors instead; with wal2lake.lake.features=widest, Spark's MERGE "
-        "rewrites larger files.",
+        "Size in bytes of the lake files of one table up to which a schema change rewrites them instead of using a "
+        "Delta table feature. Also the size of files with changed rows from which rows are marked in deletion vectors, "
+        "where it is less than 2 MiB; with wal2lake.lake.features=widest files of any size are rewritten instead.",
         parse=at_least(1),
     )
     merge_index_max_bytes: int = option(

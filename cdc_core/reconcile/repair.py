@@ -13,17 +13,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.clock import now_us
 from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome, ChunkTask
-from cdc_core.engine.round.jobs import spark_merge
 from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import NotComparableError, TransientError
@@ -55,13 +52,12 @@ _HIDDEN_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Writes rows to lake tables. ``folder`` is for its files; ``spark`` starts a session if one is needed."""
+    """Writes rows to lake tables. ``folder`` is for its files."""
 
     connection: ChunkConnection
     slices: SliceTask
     folder: Path
     slot: SlotChanges
-    spark: Callable[[], Any]
     wait_seconds: float
 
     def write(self, target: Target, reading: Reading, keys: pa.Table, doubled: np.ndarray) -> dict[int, str]:
@@ -123,9 +119,6 @@ class Repair:
         outcome: ChunkOutcome = ChunkTask(self.slices)(order)
         if outcome.error is not None:
             raise outcome.error
-        if outcome.staged is not None:
-            target = order.target
-            spark_merge(self.slices, target.table.id, target.snapshot.token).write_chunks(self.spark(), outcome.staged)
 
     def _merge(self, target: Target, reached: int) -> Merge:
         """Return the table as it is merged now: past ``reached`` while a run streams, else as far as the last one got.

@@ -13,9 +13,7 @@ import pyarrow as pa
 
 from cdc_core.clock import now_us
 from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
-from cdc_core.engine.slice.outcome import Staged
 from cdc_core.engine.slice.task import SliceTask
-from cdc_core.errors import NotComparableError
 from cdc_core.lake.apply.multiset_rows import MultisetChanges
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import META
@@ -49,16 +47,15 @@ def picked(rows: pa.Table, compared: Compared, values: np.ndarray, count: np.nda
 
 
 def write_surplus(slices: SliceTask, target: Target, found: Surplus) -> None:
-    """Write a table's rows in one commit. Raises CommitConflictError if another commit was made since it was compared.
+    """Write a table's rows in one commit.
 
-    Raises NotComparableError if they are too many for one.
+    Raises CommitConflictError if another commit was made since the table was compared.
     """
     place = target.version.place
     snapshot = SnapshotInForce(place.merge_token, place.lsn)
     merge = Merge(TargetSchema(target.table, target.version.schema_version), snapshot, target.table, place.merged)
-    changes = MultisetChanges(found.count, True, _net_rows(target, found))
-    if isinstance(slices.writer.write_chunks(target.lake, merge, changes, slices.scope), Staged):
-        raise NotComparableError("the rows that differ, and their files, are too large for one commit")
+    changes = MultisetChanges(found.count, _net_rows(target, found))
+    slices.writer.write_chunks(target.lake, merge, changes, slices.scope)
 
 
 def _net_rows(target: Target, found: Surplus) -> NetRows:

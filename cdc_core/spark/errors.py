@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from cdc_core.errors import CdcError, CommitConflictError, ConfigError, LakeError, SparkLostError
+from cdc_core.errors import CdcError, ConfigError, LakeError, SparkLostError
 from cdc_core.storage_faults import fault_in, storage_fault
 
 _WORKER_ENDED = re.compile(r"Python worker exited unexpectedly|Python worker failed to connect|ExecutorLostFailure")
@@ -47,7 +47,7 @@ def sent() -> Iterator[None]:
 def received(doing: str) -> Iterator[None]:
     """In the driver: raise a worker's CdcError unchanged, and Spark's own errors as a LakeError.
 
-    ``doing`` completes the sentence "Spark failed while …". Conflicts that Delta finds become a CommitConflictError.
+    ``doing`` completes the sentence "Spark failed while …".
     """
     try:
         yield
@@ -73,8 +73,6 @@ def received(doing: str) -> Iterator[None]:
             raise fault from None
         kind = _kind(error, text)
         remedy = "No partial result was committed. Run again with --verbose to see what Spark says of the cause."
-        if "Concurrent" in kind or "CONCURRENT" in kind:
-            raise CommitConflictError(f"Spark failed while {doing}: {kind}.", remedy) from None
         raise LakeError(f"Spark failed while {doing}: {kind}.", remedy) from None
     except (ConnectionError, EOFError):
         raise _lost(doing) from None  # a task's results are read from a socket of Java's

@@ -60,9 +60,8 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.app.name": "wal2lake",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # A Spark job replays a table's log; the default of 50 partitions takes seconds per MERGE on small tables.
+        # A Spark job replays a table's log; the default of 50 partitions takes seconds on small tables.
         "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
         "spark.sql.shuffle.partitions": cores,
         "spark.default.parallelism": cores,
         # Number of tasks in which Delta's VACUUM lists a table's folders, however few there are; Spark's default is

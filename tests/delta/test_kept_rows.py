@@ -1,4 +1,4 @@
-"""Tables read again whose delete mode keeps rows: by Arrow and by Spark, the lake holds what a row-wise model holds."""
+"""Tables read again whose delete mode keeps rows, at once and in parts: the lake holds what a row-wise model holds."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ NO_TIME = pa.scalar(None, pa.timestamp("us", tz="UTC"))
 
 @dataclass
 class Reader:
-    """Reads rows into a lake table as a snapshot does; ``spark`` None: by Arrow."""
+    """Reads rows into a lake table as a snapshot does."""
 
     path: str
     mode: DeleteMode
-    spark: Any = None
+    part_bytes: int = 1 << 20
     token: int = 0
     scope: str = "slot"
 
@@ -49,7 +49,7 @@ class Reader:
         made = [{"__commit_ts": None, **each, "__commit_lsn": lsn, "__tx_index": -1} for each in rows]
         bare = pa.Table.from_pylist(made, schema=pa.schema([*row, *POSITION]))
         files = write_rows(lake, bare.to_batches(max_chunksize=max(1, len(rows) // 2)), schema)
-        kept = KeptRows(key, Truncation(lsn, -1, NO_TIME), 0 if self.spark else 1 << 40)
+        kept = KeptRows(key, Truncation(lsn, -1, NO_TIME), part_bytes=self.part_bytes)
         commit_snapshot(
             lake,
             files,
@@ -58,7 +58,6 @@ class Reader:
             TABLE.id,
             token=self.token,
             schema_version=self.token,
-            spark=self.spark,
             kept=kept,
         )
 
@@ -114,6 +113,7 @@ def read_again(reader: Reader, seed: int, histories: int, truncates: bool, steps
     mode=st.sampled_from(MODES),
     histories=st.integers(1, 6),
     truncates=st.booleans(),
+    part_bytes=st.sampled_from((1 << 20, 4_000)),
     steps=st.lists(st.tuples(st.integers(1, 25), st.integers(0, 15), st.integers(0, 10)), min_size=2, max_size=4),
 )
 def test_tables_read_again(
@@ -122,24 +122,17 @@ def test_tables_read_again(
     mode: DeleteMode,
     histories: int,
     truncates: bool,
+    part_bytes: int,
     steps: list[tuple[int, int, int]],
 ) -> None:
-    read_again(Reader(str(tmp_path_factory.mktemp("lake")), mode), seed, histories, truncates, steps)
+    reader = Reader(str(tmp_path_factory.mktemp("lake")), mode, part_bytes)
+    read_again(reader, seed, histories, truncates, steps)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES)
-def test_large_tables_read_again(spark: Any, tmp_path: Path, mode: DeleteMode) -> None:
-    """The lake has changes after the snapshot; what it missed is part of the test with another server."""
-    read_again(Reader(str(tmp_path / "lake"), mode, spark, token=1), SEED, 20, False, [(300, 0, 30)])
-
-
-@pytest.mark.parametrize("engine", ["arrow", pytest.param("spark", marks=pytest.mark.spark)])
-@pytest.mark.parametrize("mode", MODES)
-def test_other_columns(request: Any, tmp_path: Path, mode: DeleteMode, engine: str) -> None:
+def test_other_columns(tmp_path: Path, mode: DeleteMode) -> None:
     """Rows that a snapshot with other columns does not show keep what they had, as far as the types go."""
-    spark = request.getfixturevalue("spark") if engine == "spark" else None
-    reader = Reader(str(tmp_path / "lake"), mode, spark)
+    reader = Reader(str(tmp_path / "lake"), mode)
     before = row_type(k=pa.int32(), size=pa.int32(), note=pa.string(), day=pa.date32())
     row = {"k": 1, "size": 7, "note": "a", "day": None, "__rescued": {"day": "infinity"}}
     reader.read([row, {**row, "k": 2, "note": "x"}], 10, before, ("k",))
@@ -176,31 +169,25 @@ def test_a_table_becomes_one_that_keeps_rows(tmp_path: Path, wanted: DeleteMode)
     assert [(each["k"], "__current" in each or "__deleted" in each) for each in lake_rows(path)] == [(1, False)]
 
 
-@pytest.mark.spark
+@pytest.mark.parametrize("part_bytes", [1 << 20, 4_000])
 @pytest.mark.parametrize("mode", MODES)
-def test_rows_of_another_server_are_before_the_snapshot_by_both_engines(
-    mode: DeleteMode, spark: Any, tmp_path: Path
-) -> None:
-    found = []
-    for name, engine in (("arrow", None), ("spark", spark)):
-        source = SourceTable(7, 10)
-        reader = Reader(str(tmp_path / name), mode, engine)
-        reader.read(source.snapshot(), 1)
-        reader.change(source.next_transaction(60))
-        reader.change(source.next_transaction(20))
-        before, far = reader.rows, source.lsn
-        assert far > 5
-        # The other server: its LSN is lower, and it has half of the rows, some of which the lake has not.
-        source.next_transaction(10)
-        shown = source.snapshot()[::2]
-        assert 0 < len([row for row in plain(shown) if row in plain(before)]) < len(shown)
-        reader.scope = "slot@1"
-        reader.read(shown, 5)
-        found.append(sorted(repr(sorted(row.items())) for row in reader.rows))
-        assert all(row["__commit_lsn"] < 0 or row["__commit_lsn"] == 5 for row in reader.rows)
-        old = {row["__commit_lsn"] + 2**56 for row in reader.rows if row["__commit_lsn"] < 0}
-        assert old and old <= {row["__commit_lsn"] for row in before}
-        live = [row for row in reader.rows if not row.get("__deleted") and row.get("__current", True)]
-        assert plain(live) == plain(shown)
-        assert all(row.get("__valid_to_lsn") is None or row["__valid_to_lsn"] <= 5 for row in reader.rows)
-    assert found[0] == found[1]
+def test_rows_of_another_server_are_before_the_snapshot(mode: DeleteMode, part_bytes: int, tmp_path: Path) -> None:
+    source = SourceTable(7, 10)
+    reader = Reader(str(tmp_path / "lake"), mode, part_bytes)
+    reader.read(source.snapshot(), 1)
+    reader.change(source.next_transaction(60))
+    reader.change(source.next_transaction(20))
+    before, far = reader.rows, source.lsn
+    assert far > 5
+    # The other server: its LSN is lower, and it has half of the rows, some of which the lake has not.
+    source.next_transaction(10)
+    shown = source.snapshot()[::2]
+    assert 0 < len([row for row in plain(shown) if row in plain(before)]) < len(shown)
+    reader.scope = "slot@1"
+    reader.read(shown, 5)
+    assert all(row["__commit_lsn"] < 0 or row["__commit_lsn"] == 5 for row in reader.rows)
+    old = {row["__commit_lsn"] + 2**56 for row in reader.rows if row["__commit_lsn"] < 0}
+    assert old and old <= {row["__commit_lsn"] for row in before}
+    live = [row for row in reader.rows if not row.get("__deleted") and row.get("__current", True)]
+    assert plain(live) == plain(shown)
+    assert all(row.get("__valid_to_lsn") is None or row["__valid_to_lsn"] <= 5 for row in reader.rows)

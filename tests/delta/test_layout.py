@@ -1,4 +1,4 @@
-"""Layout of lake tables: clustering by key, in-commit timestamps, upkeep by Spark, merges that open few files."""
+"""Layout of lake tables: clustering by key, in-commit timestamps, upkeep, merges that open few files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import FeaturePolicy, features_on
 from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
@@ -164,13 +163,13 @@ def test_only_key_columns_with_statistics_cluster_and_only_four(tmp_path: Path) 
     assert policy.cluster_by(wide, far) == ("x3",)
 
 
-def test_upkeep_of_a_table_that_spark_merged_keeps_its_rows(tmp_path: Path, spark: Any) -> None:
-    side = OneTable(tmp_path, TABLE, ROW, MergeEngine.SPARK)
+def test_upkeep_of_a_table_that_spark_marked_keeps_its_rows(tmp_path: Path, spark: Any) -> None:
+    side = OneTable(tmp_path, TABLE, ROW)
     lake = snapshot(side, files=6, rows=50)
-    side.append([update(key, 10) for key in range(0, 300, 60)], whole=10)
-    side.merge(10, token=1, spark=spark)
+    lake.enable_vectors()
+    spark.sql(f"update delta.`{lake.path}` set v = 'new' where id % 60 = 0")
     lake.refresh()
-    assert lake.has_deletion_vectors
+    assert any(file.vector is not None for file in lake.files)
     expected = sorted((row["id"], row["v"]) for row in side.rows)
     # The rounds' own cleaning: files that are marked, not replaced, must stay.
     clean(lake, 1)

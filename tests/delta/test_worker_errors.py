@@ -1,12 +1,8 @@
 """Errors of workers reach the driver as themselves; Spark's own never quote a value."""
 
-import pyarrow as pa
 import pytest
 
 from cdc_core.errors import CommitConflictError, ConversionError, LakeError, ProtocolError, TransientError
-from cdc_core.lake.delta.conflicts import on_conflict
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.spark.commit import transaction
 from cdc_core.spark.errors import received
 from cdc_core.spark.run_tasks import run_tasks
 
@@ -50,24 +46,6 @@ def test_an_error_of_spark_names_its_kind_and_no_value(spark):
     assert "merging public.orders" in str(caught.value)
     assert "CAST_INVALID_INPUT" in str(caught.value)
     assert "very secret" not in str(caught.value)
-
-
-def test_a_conflict_that_delta_finds_is_repeated_as_any_other(spark, tmp_path):
-    path, tries = str(tmp_path / "t"), []
-    DeltaTable.create(path, pa.schema([("id", pa.int64())]), {})
-
-    def attempt():
-        tries.append(1)
-        with received("changing t"), transaction(spark, path) as late:
-            late.position("a")
-            if len(tries) < 3:
-                with transaction(spark, path) as early:
-                    early.commit({"a": len(tries)}, {})
-            return late.commit({"a": 9}, {})
-
-    with pytest.raises(CommitConflictError, match=r"Spark failed while changing t: .*Concurrent"):
-        attempt()
-    assert on_conflict(attempt) == 3 and len(tries) == 3
 
 
 def test_another_error_of_a_worker_is_no_secret_either(spark):

@@ -165,7 +165,6 @@ def properties_of(pg: Any, database: str, folder: Path) -> Path:
                 "schema.include.list": "public",
                 "wal2lake.lake.path": str(folder / "lake"),
                 "wal2lake.state.path": str(folder / "state"),
-                "wal2lake.merge.engine": "spark",
             },
         ),
     )

@@ -50,7 +50,7 @@ AGAIN = {
     "swapped": "insert into swapped (id) values (9)",
 }
 REREAD = "alter table {t} alter v type text using v || '!'; insert into {t} (id, v) values (9, 'text')"
-LARGE = {"wal2lake.merge.rewrite.max.bytes": "1", "wal2lake.merge.engine": "arrow"}
+LARGE = {"wal2lake.merge.rewrite.max.bytes": "1"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Case:
         return tuple(self.features)
 
 
-# Each merge by Spark takes seconds: as few tables as take every road.
+# As few tables as take every road.
 CASES = {
     "widest": Case("widest", LARGE, {"swapped": set(), "wider": set()}),
     "auto, small tables": Case("auto", {}, {"swapped": set(), "again": set(), "wider": set()}),

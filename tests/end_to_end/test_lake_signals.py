@@ -80,14 +80,12 @@ def run(program, file: Path):
     return done
 
 
-@pytest.mark.parametrize("engine", ["auto", "vectors", "spark"])
-def test_tables_that_were_never_read_are_filled_in_chunks_beside_the_stream(pg, program, tmp_path, engine):
+@pytest.mark.parametrize("rewritten", ["67108864", "1"])
+def test_tables_that_were_never_read_are_filled_in_chunks_beside_the_stream(pg, program, tmp_path, rewritten):
     database = pg.database("signals")
     pg.execute(database, SCHEMA)
-    # A MERGE of Spark's takes seconds.
-    size = "500" if engine == "spark" else "40"
-    engine_of_choice = {"wal2lake.merge.engine": engine, "incremental.snapshot.chunk.size": size}
-    file = settings(pg, database, tmp_path, **{"wal2lake.changelog.reads": "true", **engine_of_choice})
+    writing = {"wal2lake.merge.rewrite.max.bytes": rewritten, "incremental.snapshot.chunk.size": "40"}
+    file = settings(pg, database, tmp_path, **{"wal2lake.changelog.reads": "true", **writing})
     run(program, file)
     # Changes before and behind the signal; large values that no event holds; a row that moves.
     pg.execute(database, "update notes set title = 'changed' where id % 3 = 0; update notes set id = 1000 where id = 7")
@@ -119,12 +117,8 @@ def test_tables_that_were_never_read_are_filled_in_chunks_beside_the_stream(pg, 
     damaged = rows(lake_path(config, NOTES), "select id from t where title = 'damaged' order by id")
     assert [row["id"] for row in damaged] == [*range(250, 301), 1000]
 
-    if engine == "spark":
-        # What follows is a snapshot, which no engine merges.
-        pg.drop_database(database)
-        return
     # By the state folder, blocking, a table without a key among them.
-    sender = settings(pg, database, tmp_path, **{"signal.enabled.channels": "in-process", **engine_of_choice})
+    sender = settings(pg, database, tmp_path, **{"signal.enabled.channels": "in-process", **writing})
     data = json.dumps({"data-collections": ["public.notes", "public.keyless"], "type": "blocking"})
     done = program.run("signal", sender, "execute-snapshot", "--data", data)
     assert done.returncode == 0 and "in-process" in done.stderr

@@ -94,23 +94,3 @@ def test_replayed_changes_are_versions_between_those_that_the_lake_has(line):
     assert set(statuses(line)) == {"replayed"}
     assert versions(line) == versions_of_the_source(line, snapshot)
     assert is_current(line)
-
-
-def test_spark_places_replayed_changes_when_no_stream_runs(pg, program, tmp_path):
-    engine = {"wal2lake.merge.engine": "spark", "wal2lake.lake.delete.mode.history": "public.docs"}
-    line = Line(pg, program, tmp_path, "past_spark", **engine)
-    try:
-        line.run()
-        snapshot = versions(line)
-        line.run(
-            "update docs set n = -1, body = 'held' where id = 1",
-            "update docs set n = 1, body = 'now' where id = 1",
-        )
-        # A stream leaves no folder for what Spark is to merge; their parent stays.
-        assert [each for each in (tmp_path / "state").rglob("*") if each.is_dir()] == [tmp_path / "state" / "spool"]
-        done = line.replay("--accept-all")
-        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-        assert versions(line) == versions_of_the_source(line, snapshot)
-        assert statuses(line) == ["replayed"]
-    finally:
-        pg.drop_database(line.database)

@@ -34,7 +34,6 @@ def test_folders_whose_names_mean_something_to_java_or_to_urls(pg: Cluster, prog
         **lake_settings(tmp_path),
         "wal2lake.lake.path": str(tmp_path / PLAIN),
         "wal2lake.state.path": str(state),
-        "wal2lake.merge.engine": "spark",
     }
     file = write_properties(tmp_path / "paths.properties", pg.properties(database, **settings))
     (tmp_path / "core-site.xml").write_text(

@@ -38,8 +38,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@pytest.mark.parametrize("engine", ["arrow", "vectors", "spark"])
-def test_every_column_keeps_its_own_values(pg: Cluster, program: Program, tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize("rewritten", ["67108864", "1"])
+def test_every_column_keeps_its_own_values(pg: Cluster, program: Program, tmp_path: Path, rewritten: str) -> None:
     database = pg.database("columns")
     file = write_properties(
         tmp_path / "columns.properties",
@@ -48,7 +48,7 @@ def test_every_column_keeps_its_own_values(pg: Cluster, program: Program, tmp_pa
             **{
                 "table.include.list": ",".join(map(str, TABLES)).replace(".", r"\."),
                 "publication.autocreate.mode": "filtered",
-                "wal2lake.merge.engine": engine,
+                "wal2lake.merge.rewrite.max.bytes": rewritten,
                 **lake_settings(tmp_path),
             },
         ),

@@ -86,10 +86,6 @@ def test_every_table_has_its_own_folder(pg: Cluster, program: Program, tmp_path:
     assert program.stream(file()).returncode == 0
     judge()
 
-    # Merged by Spark, and read again.
-    execute("insert into TABLE values (2000, 'by Spark')")
-    assert program.stream(file(**{"wal2lake.merge.engine": "spark"})).returncode == 0
-    judge()
     for table in (TABLES[2], TABLES[4], TABLES[5]):
         pg.execute(database, f"alter table {quoted(table)} alter v type varchar using v || '!'")
     assert program.stream(file()).returncode == 0

@@ -1,4 +1,4 @@
-"""Every recorded round is one consistent cut: under load, through kills, a table read again, and Spark's merges.
+"""Every recorded round is one consistent cut: under load, through kills, and a table read again.
 
 A writer commits numbered transactions that change several tables at once, and keeps what each table holds after each.
 Afterwards every round is read by time travel with delta-rs and compared with what the source held at the round's LSN.
@@ -45,7 +45,7 @@ insert into quiet select g, 0 from generate_series(1, 3) g;
 class Writer(threading.Thread):
     """Commits transactions until told to stop; ``after[n]`` is what the tables hold once the n-th has committed.
 
-    The first ``at_once`` of them without a pause: where Spark merges, more and more rows in the tables only cost time.
+    The first ``at_once`` of them without a pause: more and more rows in the tables only cost time.
     """
 
     def __init__(self, pg, database, seed, at_once=0, pause=0.05):
@@ -169,41 +169,40 @@ def shown_after(writer, table, rows) -> list[int]:
 
 
 KILLS = {
-    "arrow": [
+    "rewritten": [
         failpoints.BEFORE_ROUND_RECORD,
         f"{failpoints.BETWEEN_MERGES}:6",
         f"{failpoints.AFTER_APPLY}:7",
     ],
     # Entries grow beyond what may be rewritten, the other tables do not.
-    "auto": [failpoints.AFTER_VECTORS, f"{failpoints.BEFORE_ROUND_RECORD}:2"],
+    "by size": [failpoints.AFTER_VECTORS, f"{failpoints.BEFORE_ROUND_RECORD}:2"],
 }
 # That many at least between two kills.
-ROUNDS = {"arrow": 6, "auto": 2}
+ROUNDS = {"rewritten": 6, "by size": 2}
 # Seconds between two looks at all rounds, which at the usual pace would compute for a fifth of the time.
 LOOKS = 0.4
-LOAD = {"arrow": {}, "auto": {"at_once": 150, "pause": 0.2}}
+LOAD = {"rewritten": {}, "by size": {"at_once": 150, "pause": 0.2}}
 
 
-@pytest.mark.parametrize("engine", KILLS)
-def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
-    database = pg.database(f"cuts_{engine}")
+@pytest.mark.parametrize("way", KILLS)
+def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, way):
+    database = pg.database("cuts")
     pg.execute(database, SCHEMA)
     more = {
         "wal2lake.freshness.seconds": "0.2",
-        "wal2lake.merge.engine": engine,
-        "wal2lake.merge.rewrite.max.bytes": "3500" if engine == "auto" else "10000000",
+        "wal2lake.merge.rewrite.max.bytes": "3500" if way == "by size" else "10000000",
     }
     file = connector(pg, database, tmp_path, more)
     config = load(file)
-    writer = Writer(pg, database, seed=7, **LOAD[engine])
+    writer = Writer(pg, database, seed=7, **LOAD[way])
     assert program.stream(file).returncode == 0
     writer.start()
-    for number, step in enumerate(KILLS[engine]):
+    for number, step in enumerate(KILLS[way]):
         done = program.run("run", file, "--max-seconds", "1500", WAL2LAKE_FAILPOINT=step)
         assert done.returncode < 0, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
         with program.started("run", file) as running:
             rounds = rounds_of(config)
-            wait_until(lambda before=rounds: rounds_of(config) > before + ROUNDS[engine], 180, "rounds", LOOKS)
+            wait_until(lambda before=rounds: rounds_of(config) > before + ROUNDS[way], 180, "rounds", LOOKS)
             if number == 1:
                 before = rounds_of(config)
                 writer.wants_rewrite.set()
@@ -218,7 +217,7 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, engine):
     assert done.returncode == 0, done.stderr
     assert difference(file, list(COLUMNS)) == []
     rounds, whole = check_rounds(config, writer)
-    assert rounds > ROUNDS[engine] * len(KILLS[engine])
+    assert rounds > ROUNDS[way] * len(KILLS[way])
     assert whole > rounds / 3, f"only {whole} of {rounds} rounds have all tables"
     newest = json.loads(program.run("versions", file, "--json").stdout)
     assert {row["table"]: row["state"] for row in newest["tables"]} == dict.fromkeys(map(str, COLUMNS), "current")

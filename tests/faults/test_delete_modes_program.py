@@ -53,8 +53,8 @@ PLACES = (
     *(failpoints.BETWEEN_APPENDS, failpoints.DURING_APPEND, failpoints.AFTER_APPEND, failpoints.BEFORE_CONFIRM),
     *(failpoints.BETWEEN_MERGES, failpoints.DURING_MERGE, failpoints.AFTER_APPLY, failpoints.AFTER_QUARANTINE),
     *(failpoints.DURING_EVOLUTION, failpoints.AFTER_EVOLUTION, failpoints.BEFORE_ROUND_RECORD),
+    failpoints.AFTER_VECTORS,
 )
-OTHER_PLACES = (failpoints.BEFORE_SPARK_MERGE, failpoints.AFTER_SPARK_MERGE, failpoints.AFTER_VECTORS)
 REPLAY_PLACES = (failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY)
 PHASES = (Phase.generate, *((Phase.shrink,) if os.environ.get("WAL2LAKE_KILLS_SHRINK") else ()))
 SETTINGS = settings(
@@ -66,7 +66,7 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
 )
 # What a step does to the tables is drawn from a seed of its own, which also a thread beside the stream may use.
-EVERYWHERE = st.sampled_from((*PLACES, *OTHER_PLACES))
+EVERYWHERE = st.sampled_from(PLACES)
 SEEDS = st.integers(0, 2**32)
 VERBS = ("insert", "update", "update all", "delete", "move", "many", "large", "large", "twice", "again")
 
@@ -117,17 +117,17 @@ class DeleteModes(RuleBasedStateMachine):
     program: Program
     folder: Path
 
-    @initialize(engine=st.sampled_from(("arrow", "vectors", "spark")), chance=SEEDS)
-    def begin(self, engine: str, chance: int) -> None:
+    @initialize(rewritten=st.sampled_from(("67108864", "1")), chance=SEEDS)
+    def begin(self, rewritten: str, chance: int) -> None:
         """The first snapshot, from which the models start."""
         self.database = self.pg.database("modes")
         self.work = Work(self.pg, self.database, chance, TABLES, publication=self.database)
         folder = self.folder / self.database
         folder.mkdir()
-        properties = _properties(self.pg, self.database, folder, engine)
+        properties = _properties(self.pg, self.database, folder, rewritten)
         self.file = write_properties(folder / "modes.properties", properties)
         self.config = load(self.file)
-        self.work.log.append(f"-- engine {engine}")
+        self.work.log.append(f"-- files are rewritten up to {rewritten} bytes")
         self.work.setup()
         self._note("snapshot", self.program.run("snapshot", self.file))
         self.models = {table: _begun(self.config, table) for table in (SOFT, HISTORY)}
@@ -140,9 +140,7 @@ class DeleteModes(RuleBasedStateMachine):
         self.work.random = random.Random(chance)
         self.work.run(steps)
 
-    @rule(
-        chance=SEEDS, steps=st.integers(1, 12), place=st.sampled_from((*PLACES, *OTHER_PLACES)), time=st.integers(1, 2)
-    )
+    @rule(chance=SEEDS, steps=st.integers(1, 12), place=st.sampled_from(PLACES), time=st.integers(1, 2))
     def stream_killed(self, chance: int, steps: int, place: str, time: int) -> None:
         """A run amid transactions, killed where it comes to the place so many times."""
         self.work.random = random.Random(chance)
@@ -224,7 +222,7 @@ def test_each_mode_keeps_what_it_says_through_kills(pg: Cluster, program: Progra
     run_state_machine_as_test(Here, settings=SETTINGS)
 
 
-def _properties(pg: Cluster, database: str, folder: Path, engine: str) -> dict[str, Any]:
+def _properties(pg: Cluster, database: str, folder: Path, rewritten: str) -> dict[str, Any]:
     rules = {f"wal2lake.quality.rule.{table}": f"public.{table}: after.{REFUSED}" for table in TABLES}
     return pg.properties(
         database,
@@ -237,7 +235,7 @@ def _properties(pg: Cluster, database: str, folder: Path, engine: str) -> dict[s
             "wal2lake.lake.delete.mode": "history",
             "wal2lake.lake.delete.mode.soft": "public.t_soft",
             "wal2lake.lake.delete.mode.hard": "public.t_hard",
-            "wal2lake.merge.engine": engine,
+            "wal2lake.merge.rewrite.max.bytes": rewritten,
             **rules,
         },
     )

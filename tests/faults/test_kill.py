@@ -1,7 +1,7 @@
 """Killed at each durable step, run again: the lake equals the source, the changelog has each event once.
 
-Every failpoint stands in the matrix, under the engine that reaches it: Arrow in the tasks, Spark's MERGE, or either as
-the slice's size says. Each step is a fresh run, killed at that place; the next one finds what it left behind.
+Every failpoint stands in the matrix, under the way of writing that reaches it: files rewritten, rows marked, or either
+as the slice's size says. Each step is a fresh run, killed at that place; the next one finds what it left behind.
 """
 
 from pathlib import Path
@@ -54,8 +54,8 @@ EVOLUTION = "alter table lines add column e{r} int; alter table notes add column
 SMALL_BATCHES = {"wal2lake.batch.max.rows": "3"}
 MANY_BATCHES = "insert into log (what) select 'many ' || g from generate_series(1, 75) g;"
 
-# Where the run is killed, and under which engine. ":2" is the second time that the place is reached.
-ARROW = [
+# Where the run is killed, and in which way it writes. ":2" is the second time that the place is reached.
+REWRITTEN = [
     failpoints.AFTER_EPOCH_BEGUN,
     failpoints.AFTER_SLOT_CREATED,
     failpoints.AFTER_SLOT_RECORDED,
@@ -77,16 +77,8 @@ ARROW = [
     failpoints.AFTER_EVOLUTION,
     failpoints.DURING_COMPACTION,
 ]
-SPARK = [
-    failpoints.AFTER_QUARANTINE,
-    failpoints.BEFORE_SPARK_MERGE,
-    f"{failpoints.AFTER_SPARK_MERGE}:2",
-    failpoints.AFTER_APPEND,
-    failpoints.AFTER_SPARK_MERGE,
-    failpoints.BEFORE_ROUND_RECORD,
-]
 # Notes are larger than what may be rewritten, the other tables are not.
-AUTO = [
+BY_SIZE = [
     failpoints.DURING_MERGE,
     failpoints.AFTER_VECTORS,
     failpoints.AFTER_APPLY,
@@ -99,19 +91,23 @@ IN_SNAPSHOT = (
     failpoints.AFTER_SNAPSHOT_COMMIT,
 )
 # Every slice is marked, whatever its size.
-VECTORS = [
+MARKED = [
     failpoints.AFTER_VECTORS,
     failpoints.DURING_MERGE,
     failpoints.AFTER_VECTORS,
     failpoints.AFTER_APPLY,
     failpoints.DURING_INDEX,
 ]
-BY_ENGINE = {"arrow": ARROW, "spark": SPARK, "auto": AUTO, "vectors": VECTORS}
+WAYS = {
+    "rewritten": (REWRITTEN, {"wal2lake.lake.features": "widest"}),
+    "by size": (BY_SIZE, {"wal2lake.merge.rewrite.max.bytes": "12000"}),
+    "marked": (MARKED, {"wal2lake.merge.rewrite.max.bytes": "1"}),
+}
 
 
 def test_every_failpoint_is_in_the_matrix() -> None:
-    of_engines = (step for steps in BY_ENGINE.values() for step in steps)
-    reached = {step.partition(":")[0] for step in (*of_engines, *OF_MARKS)} | OF_SIGNALS
+    of_ways = (step for steps, _ in WAYS.values() for step in steps)
+    reached = {step.partition(":")[0] for step in (*of_ways, *OF_MARKS)} | OF_SIGNALS
     constants = {
         value for name, value in vars(failpoints).items() if name.isupper() and isinstance(value, str) and name != "ALL"
     }
@@ -121,17 +117,16 @@ def test_every_failpoint_is_in_the_matrix() -> None:
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", BY_ENGINE)
-def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_path, engine):
-    database = pg.database(f"kill_{engine}")
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_path, way):
+    (places, writing), database = WAYS[way], pg.database("kill")
     pg.execute(database, SCHEMA)
     settings = pg.properties(
         database,
         **{
             "schema.include.list": "public",
             **lake_settings(tmp_path),
-            "wal2lake.merge.engine": engine,
-            "wal2lake.merge.rewrite.max.bytes": "12000",
+            **writing,
             "wal2lake.quality.rule.positive": "public.visits: after.n >= 0",
         },
     )
@@ -147,7 +142,7 @@ def test_killed_at_every_step_the_lake_still_equals_the_source(pg, program, tmp_
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
     # One of three in each run of the suite, all with WAL2LAKE_TEST_ALL=1.
-    steps, refused = sample(BY_ENGINE[engine], max(2, len(BY_ENGINE[engine]) // 3)), 0
+    steps, refused = sample(places, max(2, len(places) // 3)), 0
     for number, step in enumerate(steps, 1):
         name = step.partition(":")[0]
         if name not in IN_SNAPSHOT:

@@ -22,7 +22,6 @@ from cdc_core.engine.slice.upkeep import UpkeepOrder, UpkeepTask
 from cdc_core.lake.apply import ways
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance import compaction
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.write.maintain import Retention, maintain
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.one_table import OneTable
@@ -41,7 +40,8 @@ ROUNDS = 30
 
 
 def merger(folder: Path) -> OneTable:
-    one = OneTable(folder, TABLE, ROW, MergeEngine.VECTORS)
+    one = OneTable(folder, TABLE, ROW)
+    one.mark_rows()
     one.writer = replace(one.writer, index=str(folder / "index"))
     return one
 

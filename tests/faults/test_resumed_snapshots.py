@@ -211,12 +211,10 @@ def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["arrow", "spark"])
-def test_killed_twice_it_goes_on_and_the_lake_equals_the_source(site, program, engine):
+def test_killed_twice_it_goes_on_and_the_lake_equals_the_source(site, program):
     seed = sampling.seed(2611)
     print(f"seed {seed}")
     chosen, changes = random.Random(seed), Changes(site, seed)
-    site.settings |= {"wal2lake.merge.engine": engine}
     _waited(program, site)
     changes.begin()
     place = site.mark_log()
@@ -244,11 +242,9 @@ def test_killed_twice_it_goes_on_and_the_lake_equals_the_source(site, program, e
     assert site.recorded() == []
     assert difference(site.properties, [BIG, SMALL]) == [], f"seed {seed}"
 
-    # What comes after the snapshot is merged as that of any other table, so by one engine is enough.
-    if engine == "arrow":
-        changes.make(30)
-        _finished(program, site)
-        assert difference(site.properties, [BIG, SMALL]) == [], f"seed {seed}"
+    changes.make(30)
+    _finished(program, site)
+    assert difference(site.properties, [BIG, SMALL]) == [], f"seed {seed}"
 
 
 def _not_read_again(

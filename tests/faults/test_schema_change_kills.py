@@ -38,8 +38,6 @@ ELSEWHERE = {
     failpoints.AFTER_EPOCH_BEGUN,
     failpoints.AFTER_SLOT_RECORDED,
     failpoints.AFTER_SLOT_CREATED,
-    failpoints.BEFORE_SPARK_MERGE,
-    failpoints.AFTER_SPARK_MERGE,
     failpoints.AFTER_VECTORS,
     failpoints.AFTER_QUARANTINE,
     failpoints.DURING_COMPACTION,

@@ -1,8 +1,7 @@
 """The Spark context of a borrowed Java process, which the next run takes where it would start the same.
 
-To start a context and its Python workers, and to stop them, is a third of what a run computes that merges a few rows by
-Arrow, and a fifth where Spark merges them. ``Program`` stops the context after a run that was killed, failed or left a
-job.
+To start a context and its Python workers, and to stop them, is a third of what a run computes that merges a few rows.
+``Program`` stops the context after a run that was killed, failed or left a job.
 """
 
 from __future__ import annotations

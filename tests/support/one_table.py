@@ -1,4 +1,4 @@
-"""One table's changelog and lake on disk, brought forward by the engine's own task; Spark only where it must."""
+"""One table's changelog and lake on disk, brought forward by the engine's own task."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import pyarrow as pa
 
 from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.reports import QuarantineReport
-from cdc_core.engine.slice.by_spark import SparkMerge
 from cdc_core.engine.slice.lake_tables import LakeTables
 from cdc_core.engine.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
-from cdc_core.engine.slice.outcome import Merged, SliceOutcome
+from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
@@ -57,16 +55,18 @@ def quarantined(outcome: SliceOutcome) -> QuarantineReport:
 class OneTable:
     """Two sides of one table. Another object over the same folder is another writer, with its own open tables."""
 
-    def __init__(
-        self, folder: Path, table: TableSchema, row: pa.StructType, engine: MergeEngine = MergeEngine.AUTO
-    ) -> None:
-        self.folder, self.table, self.row, self.engine = folder, table, row, engine
+    def __init__(self, folder: Path, table: TableSchema, row: pa.StructType) -> None:
+        self.folder, self.table, self.row = folder, table, row
         self.paths = LakePaths(str(folder), "t")
         self.lake, self.changelog = self.paths.lake(table.id), self.paths.changelog(table.id)
         self.run = uuid.uuid4().hex
         self.tables = LakeTables(1)
         self.writer = LakeWriter(_MAX_BYTES, 1, str(folder))
         self.quality = QualityOptions(quality_enabled=False)
+
+    def mark_rows(self) -> None:
+        """From now on rows are marked, however small the files are."""
+        self.writer = replace(self.writer, rewrite_max_bytes=0)
 
     @property
     def task(self) -> SliceTask:
@@ -109,14 +109,13 @@ class OneTable:
     def order(self, to: int, token: int = 0, visible: str | None = None) -> SliceOrder:
         """A merge of what waits in the changelog."""
         snapshot = SnapshotInForce(token, visible=visible)
-        return SliceOrder(TargetSchema(self.table), snapshot, merge=MergeOrder(to, True, self.engine))
+        return SliceOrder(TargetSchema(self.table), snapshot, merge=MergeOrder(to, True))
 
     def merge(
         self,
         to: int,
         token: int = 0,
         visible: str | None = None,
-        spark: Any = None,
         replay: Replay | None = None,
     ) -> SliceOutcome:
         """Bring the lake to ``to``; raises the outcome's error."""
@@ -127,10 +126,6 @@ class OneTable:
         outcome = self.task(order)
         if outcome.error is not None:
             raise outcome.error
-        if outcome.staged is not None:
-            target = SparkMerge(self.lake, SLOT, self.table.id, token, self.writer.owner, self.writer.features)
-            applied = target.merge(spark, outcome.staged)
-            outcome = replace(outcome, done=outcome.done.then(Merged(applied)))
         return outcome
 
     @property

@@ -200,7 +200,7 @@ def _repair_run(
         checks = table_checks(context, TableRegistry(source.catalog, source.includes(), tables))
         task = SliceTask(folder.owner.run, context.scope, context.paths, context.plan, checks, lakes, writer)
         wait = config.reconcile.reconcile_wait_seconds
-        repair = Repair(connection, task, folder.path, comparisons.slot, context.spark, wait)
+        repair = Repair(connection, task, folder.path, comparisons.slot, wait)
         yield RepairRun(source, bounds, comparisons, changelogs, repair)
 
 

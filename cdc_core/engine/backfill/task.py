@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied, Staged
+from cdc_core.engine.slice.outcome import Applied
 from cdc_core.engine.slice.schema_versions import by_schema_version, keyed_slices
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
@@ -60,13 +60,12 @@ class ChunkOrder:
 class ChunkOutcome:
     """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
-    ``applied`` was committed, ``staged`` Spark has to merge; both are None without chunks.
+    ``applied`` was committed, None without chunks.
     """
 
     table: TableId
     rest: tuple[Key, ...] | None = ()
     applied: Applied | None = None
-    staged: Staged | None = None
     error: CdcError | None = None
 
 
@@ -108,8 +107,6 @@ class ChunkTask:
             return ChunkOutcome(table.id, rest)
         found = chunk_changes(chunks, self._merged(changes, target), merge_key(table), lake.schema, target.to_lsn)
         done = on_conflict(lambda: self._write(lake, target, found), lake)
-        if isinstance(done, Staged):
-            return ChunkOutcome(table.id, rest, staged=done)
         maintain_after(lake, since, slices.writer.history_minutes, merge_key(table))
         return ChunkOutcome(table.id, rest, done)
 
@@ -120,7 +117,7 @@ class ChunkTask:
             return changes
         return changes.filter(pa.array(~refused_among(changes, quarantine, target.snapshot.token)))
 
-    def _write(self, lake: DeltaTable, target: Merge, changes: Changes) -> Applied | Staged:
+    def _write(self, lake: DeltaTable, target: Merge, changes: Changes) -> Applied:
         self._check(lake, target)
         return self.slices.writer.write_chunks(lake, target, changes, self.slices.scope)
 

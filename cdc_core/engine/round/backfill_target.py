@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome, ChunkTask
-from cdc_core.engine.round.jobs import spark_merge
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
@@ -67,7 +65,7 @@ class BackfillTarget:
         """Write rows of an incremental snapshot to the lake table in one commit; errors are returned in the outcome."""
         table = order.target.table.id
         try:
-            outcome = self._applied(order)
+            (outcome,) = self._run(order)
         except CdcError as error:
             outcome = ChunkOutcome(table, error=error)
         if isinstance(outcome.error, TransientError):
@@ -90,17 +88,8 @@ class BackfillTarget:
         """Load the table's merge state again after a snapshot of it was taken."""
         self._states.reload(table)
 
-    def _applied(self, order: ChunkOrder) -> ChunkOutcome:
-        """Raises CdcError."""
-        task, spark, target = self._work.task, self._work.spark(), order.target
-        table = target.table.id
-        (outcome,) = self._run(order)
-        if outcome.staged is not None:
-            applied = spark_merge(task, table, target.snapshot.token).write_chunks(spark, outcome.staged)
-            outcome = replace(outcome, applied=applied)
-        return outcome
-
     def _run(self, order: ChunkOrder) -> list[ChunkOutcome]:
+        """Raises CdcError."""
         name = f"writing rows of {order.target.table.id}"
         return run_tasks(self._work.spark(), [[order]], ChunkTask(self._work.task), name)
 
@@ -108,6 +97,5 @@ class BackfillTarget:
         merge_state = self._states.of(target.table.id)
         merge_state.merged = max(merge_state.merged or 0, target.to_lsn)
         if outcome.applied is not None:
-            # Spark's MERGE does not change the LSN stored in the table.
-            merge_state.shown = merge_state.shown if outcome.staged is not None else target.to_lsn
+            merge_state.shown = target.to_lsn
             merge_state.version, merge_state.checked_at = outcome.applied.version, time.monotonic()

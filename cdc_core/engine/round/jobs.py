@@ -1,4 +1,4 @@
-"""The work of a round in Spark: the job of its tasks, and what only the driver can have Spark do to a lake table.
+"""The work of a round in Spark: the job of its tasks.
 
 A large slice is split: several tasks of the same job decode its files and write them, and a second job commits the
 files that they wrote (``engine/slice/part``). The error of one table is in its outcome; only an error that prevented
@@ -7,20 +7,13 @@ rows from being appended is raised (``SliceTask``).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 
-from cdc_core import failpoints
 from cdc_core.engine.round.lake import Work
-from cdc_core.engine.slice.by_spark import SparkMerge
 from cdc_core.engine.slice.order import SliceOrder
-from cdc_core.engine.slice.outcome import Merged, SliceOutcome
+from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.engine.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
-from cdc_core.engine.slice.task import SliceTask
 from cdc_core.engine.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
-from cdc_core.errors import CdcError
-from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
 # Fixed cost of a slice (open, commit, check), expressed as a number of rows.
@@ -55,38 +48,9 @@ def long_merges(work: Work, orders: Sequence[SliceOrder]) -> list[str]:
     return [work.task.paths.lake(order.table) for order in long]
 
 
-def merge_by_spark(work: Work, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
-    """Run Spark's MERGE for the slices that are too large for a task; returns the outcomes after it."""
-    return [
-        outcome if outcome.staged is None or outcome.error is not None else _merged(work, order, outcome)
-        for order, outcome in zip(orders, outcomes, strict=True)
-    ]
-
-
 def run_upkeep(work: Work, order: UpkeepOrder) -> UpkeepDone:
     """Process an order for maintenance in one task, concurrently with jobs of the rounds. Raises LakeError."""
     writer = work.task.writer
     task = UpkeepTask(work.task.run, writer.index, writer.index_max_bytes, work.task.armed)
     (done,) = run_tasks(work.spark(), [[order]], task, "maintaining a table")
     return done
-
-
-def spark_merge(task: SliceTask, table: TableId, token: int) -> SparkMerge:
-    """Return what has Spark merge slices that tasks staged."""
-    writer = task.writer
-    return SparkMerge(task.paths.lake(table), task.scope, table, token, writer.owner, writer.features)
-
-
-def _merged(work: Work, order: SliceOrder, outcome: SliceOutcome) -> SliceOutcome:
-    """Have Spark merge one staged slice."""
-    task, waiting, started = work.task, outcome.staged, time.monotonic()
-    assert waiting is not None and outcome.lake is not None
-    failpoints.hit(failpoints.BEFORE_SPARK_MERGE)
-    try:
-        applied = spark_merge(task, order.table, order.snapshot.token).merge(work.spark(), waiting)
-        lake = replace(outcome.lake, version=applied.version, lsn=waiting.to_lsn)
-        outcome = replace(outcome, merged=waiting.to_lsn, done=outcome.done.then(Merged(applied)), lake=lake)
-    except CdcError as error:
-        outcome = outcome.failed(error)
-    failpoints.hit(failpoints.AFTER_SPARK_MERGE)
-    return replace(outcome, timings=outcome.timings.plus("spark merge", time.monotonic() - started))

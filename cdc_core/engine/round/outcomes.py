@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdc_core.engine.reports import CheckReport, MergeReport
-from cdc_core.engine.slice.order import SliceOrder
 from cdc_core.engine.slice.outcome import Applied, SliceOutcome
 from cdc_core.lsn import Lsn
-
-
-def has_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
-    """Whether the next round merges a rest: of a slice whose key changed, of which Spark merges only the first part; or
-    of one that waits for indexes.
-    """
-    if outcome.waits:
-        return True
-    if outcome.staged is None or outcome.error is not None or order.to_lsn is None:
-        return False
-    return outcome.staged.to_lsn < order.to_lsn
 
 
 def merge_report(outcome: SliceOutcome, applied: Applied, check: CheckReport | None) -> MergeReport:

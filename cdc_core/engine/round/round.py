@@ -1,10 +1,9 @@
 """One round: all tables with changes are merged up to one LSN, and the round is recorded as a consistent cut.
 
     batch ─▶ one order per table ─▶ one job (engine/slice/task) ─▶ durable: the position may be confirmed
-                                                                ─▶ Spark's MERGE if a slice is too large for a task
                                                                 ─▶ the round is recorded
 
-The job appends the batch to the changelogs and, where a task can, merges. What follows has this order:
+The job appends the batch to the changelogs and merges. What follows has this order:
 
 1. *Tables whose changelog cannot take their rows* are stored as tables to be re-read. These rows are stored nowhere
    else: a run that is killed after the confirmation and before this would lose them for ever.
@@ -12,16 +11,8 @@ The job appends the batch to the changelogs and, where a task can, merges. What 
    after this step is needed for that, and it may take minutes or fail for one table, which would hold back the server's
    WAL. The positions of the changelogs that the driver knows are brought forward before it, so that a table whose merge
    fails from here on has a backlog, and later rounds merge it.
-3. *Tables whose schema version only Spark can change* are changed, and their changes merged by a second job. Before the
-next
-   step, because a slice of that job, too, may turn out to be too large for a task.
-4. *Spark's MERGE* of staged slices.
-5. *Table features* of new tables are enabled. After the merges, because only Spark writes a table with features: a
-   table's first slice would otherwise need Spark even if it is small.
-6. *Foreign keys* are checked. After all merges, because a row and its parent are in two tables; before the next step,
-   because a table counts as merged in this round by its outcome, and its state says what it was before.
-7. *The merge states* are updated from the outcomes: failed tables are paused, re-read or tried again.
-8. *The round is recorded*, from the merge states: a record names versions of tables that exist.
+3. *The merge states* are updated from the outcomes: failed tables are paused, re-read or tried again.
+4. *The round is recorded*, from the merge states: a record names versions of tables that exist.
 
 A kill between two steps after the second loses nothing: positions are in the tables' own commits, and the next round
 finds what is not merged. A round that was not recorded is followed by one that is.
@@ -36,10 +27,10 @@ from cdc_core import failpoints
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
 from cdc_core.engine.round.failures import note_failure
-from cdc_core.engine.round.jobs import long_merges, merge_by_spark, run_orders
+from cdc_core.engine.round.jobs import long_merges, run_orders
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
-from cdc_core.engine.round.outcomes import cpu_parts, has_rest, merge_report
+from cdc_core.engine.round.outcomes import cpu_parts, merge_report
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.upkeep import Upkeep
@@ -49,7 +40,6 @@ from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.engine.slice.order import Replay, SliceOrder
 from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.errors import MissingRowsError
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.schema.features import announce
 from cdc_core.lsn import Lsn
@@ -98,8 +88,6 @@ class Rounds:
             self._note_appended(batch)
         failpoints.hit(failpoints.BEFORE_CONFIRM)
         on_durable()
-        self._note_large(outcomes)
-        outcomes = merge_by_spark(self._work, orders, outcomes)
         self._upkeep.request(order for outcome in outcomes for order in outcome.upkeep)
         merges = self._note_merges(orders, outcomes)
         failed = self._failed(outcomes)
@@ -135,15 +123,9 @@ class Rounds:
             merge_state.changelog = ChangelogPosition(*(batch.open_at(table) or (last,)))
             merge_state.whole = max((w for w in (merge_state.whole, batch.complete_to(table)) if w), default=None)
 
-    def _note_large(self, outcomes: Sequence[SliceOutcome]) -> None:
-        """Have Spark merge further slices of tables of which one was too large for a task."""
-        for outcome in outcomes:
-            if outcome.staged is not None and outcome.error is None:
-                self._states.of(outcome.table).engine = MergeEngine.SPARK
-
     def _note_merges(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[MergeReport]:
-        pairs = list(zip(orders, outcomes, strict=True))
-        self.has_rest = any(has_rest(*one) for one in pairs)
+        self.has_rest = any(outcome.waits for outcome in outcomes)
+        pairs = zip(orders, outcomes, strict=True)
         return [merge for one in pairs if (merge := self._note_merge(*one)) is not None]
 
     def _note_merge(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
@@ -161,8 +143,6 @@ class Rounds:
             # As after a failure: what the slice wrote to its quarantine table is read by the next round.
             merge_state.waiting = True
         elif done.quarantined is not None:
-            # If Spark still has to merge a part, the state of the quarantine table is determined again in the next
-            # round.
             merge_state.waiting = bool(done.quarantined.waiting)
         if outcome.lake is not None:
             self._states.note_merged(order.table, outcome.lake.version, outcome.lake.lsn, outcome.lake.identity)

@@ -18,7 +18,6 @@ from cdc_core.lake.delta.foreign import foreign_commit
 from cdc_core.lake.delta.readable import open_complete
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows, epoch_of
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.positions import (
     ChangelogPosition,
     changelog_app,
@@ -73,7 +72,6 @@ class MergeState:
     checked_at: float = field(default_factory=time.monotonic)
     failed_at: float | None = None
     error: str = ""
-    engine: MergeEngine = MergeEngine.AUTO
     is_former: bool = False
     identity: str | None = None
     trouble: Trouble | None = None
@@ -306,7 +304,7 @@ class MergeStates:
         lake = lake_position(opened, self._scope, table)
         if changelog is None and opened is not None and has_rows_of_changes(opened):
             _log.warning("%s: its changelog no longer exists: a new one is begun, without the earlier changes.", table)
-        merge_state = MergeState(TableVersions(), token=lake.token, merged=lake.lsn, engine=self._options.merge_engine)
+        merge_state = MergeState(TableVersions(), token=lake.token, merged=lake.lsn)
         merge_state.waiting = DeltaTable.open(self._paths.quarantine(table)) is not None
         taken = self._snapshots.get((table, lake.merge_token))
         if taken is not None and taken.since is not None:

@@ -1,6 +1,6 @@
 """Merges a slice into its lake table: first a plan is chosen, then it is executed.
 
-    position of the lake table ─▶ choose ─▶ ``plan`` ─▶ execute: check ─▶ quarantine ─▶ commit, or stage for Spark
+    position of the lake table ─▶ choose ─▶ ``plan`` ─▶ execute: check ─▶ quarantine ─▶ commit
 
 Every commit reads the table's position first, and contains the LSN that it reaches: changes that the table has are left
 out, also if another attempt made its commit in between.
@@ -21,7 +21,7 @@ from cdc_core.engine.slice.append import Appended
 from cdc_core.engine.slice.lake_tables import opened_existing
 from cdc_core.engine.slice.large import LargeSlice, repeats_keys
 from cdc_core.engine.slice.order import Merge, SliceOrder, WrittenFiles
-from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch, overtaken
+from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
 from cdc_core.engine.slice.past_versions import with_replay
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.engine.slice.quarantine import CheckedSlice, Filtered, TableQuarantine
@@ -101,10 +101,8 @@ class LakeMerge:
                     applied = self.writer.commit_files(lake, merge, self.scope, files)
                 yield Merged(applied, reached=merge.to_lsn)
             case SurplusFirst():
-                settled = self._delete_surplus(plan, lake)
-                yield settled
-                if settled.staged is None:
-                    yield from self.execute(self.choose(order, lake, new, is_settled=True), order, lake, new)
+                yield self._delete_surplus(plan, lake)
+                yield from self.execute(self.choose(order, lake, new, is_settled=True), order, lake, new)
             case Whole():
                 yield from self._merge_whole(plan, lake)
             case InParts(parts):
@@ -112,7 +110,7 @@ class LakeMerge:
                 if done is None:
                     yield from self._merge_whole(self._undivided(parts.merge, parts.merged), lake)
                 else:
-                    yield done if done.staged is not None else replace(done, reached=parts.merge.to_lsn)
+                    yield replace(done, reached=parts.merge.to_lsn)
 
     def _choose_for_changelog(self, merge: Merge, lake: DeltaTable, merged: int) -> Plan:
         """Choose how changes of the changelog after ``merged`` are merged: in one part if they fit the memory."""
@@ -149,12 +147,12 @@ class LakeMerge:
         rows = gone
         failpoints.hit(failpoints.BEFORE_SURPLUS)
 
-        def attempt() -> Applied | Staged | None:
+        def attempt() -> Applied | None:
             stands = self._position(lake, merge)
             return None if stands.lsn is not None else self.writer.write(lake, merge, rows, self.scope, None)
 
         with self.watch("apply"):
-            return _result(on_conflict(attempt, lake))
+            return Merged(on_conflict(attempt, lake))
 
     def _merge_whole(self, plan: Whole, lake: DeltaTable) -> Iterator[Merged]:
         """Check and write the changes: one slice, unless the table's key changed in between.
@@ -174,10 +172,7 @@ class LakeMerge:
                     failpoints.hit(failpoints.AFTER_QUARANTINE)
             yield Merged(check=checked.report, quarantined=checked.filtered.quarantined)
             may_wait = checked.filtered.quarantined.waiting > 0
-            written = self._write(lake, part, checked.filtered, changes.num_rows)
-            yield written
-            if written.staged is not None:
-                return
+            yield self._write(lake, part, checked.filtered, changes.num_rows)
         yield Merged(reached=merge.to_lsn)
 
     def checked(self, lake: DeltaTable, merge: Merge, changes: pa.Table, follows: bool = False) -> CheckedSlice:
@@ -218,9 +213,9 @@ class LakeMerge:
         with self.watch("apply"):
             checked_at = self._position(lake, merge)
             done = on_conflict(lambda: self._attempt(lake, merge, filtered, checked_at.merged), lake)
-        return _result(replace(done, events=events) if isinstance(done, Applied) else done)
+        return Merged(None if done is None else replace(done, events=events))
 
-    def _attempt(self, lake: DeltaTable, merge: Merge, filtered: Filtered, checked_at: int) -> Applied | Staged | None:
+    def _attempt(self, lake: DeltaTable, merge: Merge, filtered: Filtered, checked_at: int) -> Applied | None:
         """Make one attempt: a commit made first may be this slice, written by a task that outlasted its run.
 
         Raises TransientError if that had a part of the slice, and changes are in quarantine: its rules may have been
@@ -258,7 +253,3 @@ def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Deco
 def _not_shown(rows: pa.Table, merge: Merge) -> tuple[Decoded, ...]:
     """Return changelog rows by schema version without those that the snapshot in force shows."""
     return tuple(by_schema_version(unseen(rows, merge.snapshot.visible)))
-
-
-def _result(done: Applied | Staged | None) -> Merged:
-    return Merged(staged=done) if isinstance(done, Staged) else Merged(done)

@@ -2,9 +2,8 @@
 
     changelog ─▶ a few megabytes at a time ─▶ buckets by key, on disk (lake/rows/buckets)
                                                │ one bucket at a time: check ─▶ reduce
-                                               ├─▶ data files ─▶ one commit         only inserts, or after a truncate
-                                               ├─▶ changed files ─▶ one commit      rows of megabytes, or without Spark
-                                               └─▶ staged files ─▶ Spark's MERGE    everything else
+                                               ├─▶ data files ─▶ one commit      only inserts, or after a truncate
+                                               └─▶ working copy ─▶ one commit    everything else
 
 No part is visible by itself. The rows of a bucket are complete for their keys, so what is decided about them is what
 would be decided in the whole slice. Slices of inserts are not divided by key but read in stream order, so that the data
@@ -31,9 +30,8 @@ from cdc_core import failpoints
 from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.absent_rows import Expectation
-from cdc_core.engine.slice.apply_method import ApplyMethod, method_for_parts, takes_files
 from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied, Merged, Staged, Stopwatch, overtaken
+from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
 from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
 from cdc_core.engine.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
@@ -41,7 +39,8 @@ from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.changes import Changes, prepare
-from cdc_core.lake.apply.staging import StagedFacts, numbered_from, staged
+from cdc_core.lake.delete_columns import mode_of
+from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.row_groups import release
@@ -56,7 +55,6 @@ from cdc_core.lake.rows.buckets import Buckets
 from cdc_core.lake.rows.images import chosen, column
 from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
-from cdc_core.lake.rows.run_files import Owner, write_parquet
 from cdc_core.lake.rows.survey import Survey, check_inserts, in_order, is_op, survey
 from cdc_core.lake.stores.changelog import files_between, stream_changes
 from cdc_core.schema.table import TableId, TableSchema
@@ -164,7 +162,7 @@ class LargeSlice:
         return pa.concat_tables(held) if held else self.changelog.schema.empty_table()
 
     def merge_parts(self) -> Merged | None:
-        """Merge the slice: commit it, or stage it for Spark; None, and nothing was done, if it cannot be divided.
+        """Merge the slice in one commit; None, and nothing was done, if it cannot be divided.
 
         Raises TransientError if other writers change the lake table again and again.
         """
@@ -267,7 +265,7 @@ class LargeSlice:
 
     def _merge_buckets(self) -> Merged:
         """Divide the rows by key, and merge one part after another."""
-        folder = Path(self.work.writer.staging) / f"{uuid.uuid4()}.buckets"
+        folder = Path(self.work.writer.scratch) / f"{uuid.uuid4()}.buckets"
         buckets = Buckets(folder, self.most_bytes)
         checks = _PartChecks(self.work, self.lake, self.merge)
         try:
@@ -313,48 +311,29 @@ class LargeSlice:
         """Whether an update is divided into its two effects; in quarantine it would have to be one change."""
         return not merge_key(self.merge.table) and not self.work.checks.may_refuse(self.merge.table)
 
-    def _method(self, buckets: Buckets) -> ApplyMethod:
-        return method_for_parts(
-            self.lake,
-            self._whole,
-            self.work.writer.limits(self.lake, self.merge),
-            has_key=bool(merge_key(self.merge.table)),
-            overlaps=self.merge.snapshot.visible is not None,
-            row_bytes=buckets.octets // max(1, self._whole.rows),
-        )
-
     def _merge_parts(self, buckets: Buckets, checks: _PartChecks) -> Merged:
-        method, writer = self._method(buckets), self.work.writer
-        has_rows = method is ApplyMethod.ADD or buckets.octets > 0
-        if self._truncates and (method is ApplyMethod.FILES or not has_rows):
+        has_key, overlaps = bool(merge_key(self.merge.table)), self.merge.snapshot.visible is not None
+        is_added = adds_files(self.lake, self._whole, has_key=has_key, overlaps=overlaps)
+        if self._truncates and not is_added:
             raise _NotDivisibleError
         copy, files, absent = WorkingCopy(self.lake), list[DataFile](), list[AbsentRows | None]()
-        staging = _StagedParts(writer.staging, writer.owner, str(self.merge.table.id))
         for part in buckets.parts():
             octets = part.nbytes
             changes = self._prepared(part, checks)
             del part
             release(octets)
             with self.watch("apply"):
-                if method is ApplyMethod.SPARK:
-                    staging.add(*staged(changes, self._expected(changes)))
-                elif method is ApplyMethod.FILES:
-                    absent.append(writer.write_to_copy(self.lake, self.merge, copy, changes))
-                else:
+                if is_added:
                     assert isinstance(changes, Inserts | Replacement)
                     files += self.lake.write_stream(changes.plus.to_batches(), self.lake.schema, _FILE_ROWS)
                     absent.append(changes.expected)
+                else:
+                    absent.append(self.work.writer.write_to_copy(self.lake, self.merge, copy, changes))
             del changes
         self.work.expected.check(self.merge, self.lake.schema, absent)
-        if staging.facts is not None:
-            return Merged(staged=staging.staged(self.merged, self.merge.to_lsn, self._whole.rows))
-        if method is ApplyMethod.FILES:
+        if not is_added:
             return Merged(self._commit_copy(copy))
-        replaces = method is ApplyMethod.ADD and self._whole.truncated_at is not None
-        return Merged(self._commit_files(files, replaces, self._whole.rows))
-
-    def _expected(self, changes: Changes) -> AbsentRows | None:
-        return self.work.expected.unexcused(self.merge, self.lake.schema, changes.expected)
+        return Merged(self._commit_files(files, self._whole.truncated_at is not None, self._whole.rows))
 
     def _prepared(self, part: pa.Table, checks: _PartChecks) -> Changes:
         # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.
@@ -385,6 +364,21 @@ class LargeSlice:
             raise _OvertakenError from None
 
 
+def takes_files(lake: DeltaTable) -> bool:
+    """Whether files with the rows resulting from inserts can simply be added to the table."""
+    return mode_of(lake.schema.names) is not DeleteMode.SOFT
+
+
+def adds_files(lake: DeltaTable, whole: Survey, *, has_key: bool, overlaps: bool) -> bool:
+    """Whether a slice in parts only adds files: inserts, or the entire content after a truncate.
+
+    ``whole`` summarizes its parts; ``overlaps``: it may contain rows of the snapshot in force.
+    """
+    is_added = whole.only_inserts and not (has_key and overlaps)
+    is_replaced = whole.truncated_at is not None and mode_of(lake.schema.names) is DeleteMode.HARD
+    return takes_files(lake) and (is_added or is_replaced)
+
+
 def repeats_keys(checks: TableChecks, table: TableSchema, lake: DeltaTable, files: Sequence[DataFile]) -> bool:
     """Whether files of new rows contain one key twice, which a check of each part by itself does not find."""
     if not checks.has_unique_key(table):
@@ -392,31 +386,6 @@ def repeats_keys(checks: TableChecks, table: TableSchema, lake: DeltaTable, file
     key = merge_key(table)
     wanted = pa.schema([lake.schema.field(name) for name in KeyColumns.of(key, lake.schema).read])
     return has_repeated_keys([lake.read_as(file, wanted) for file in files], key)
-
-
-class _StagedParts:
-    """The staged files of a slice in parts: a folder that Spark reads as one table."""
-
-    def __init__(self, staging: str, owner: Owner, table: str) -> None:
-        self._owner, self._table = owner, table
-        self._folder = Path(staging) / f"{uuid.uuid4()}.staged"
-        self.facts: StagedFacts | None = None
-        self._octets = self._count = self._first = 0
-
-    def add(self, rows: pa.Table, facts: StagedFacts) -> None:
-        """Write the rows of one part."""
-        rows, self._first = numbered_from(rows, self._first)
-        self.facts = facts if self.facts is None else self.facts.plus(facts)
-        self._octets += rows.nbytes
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._count += 1
-        write_parquet(rows, str(self._folder / f"{self._count:06}.parquet"), self._owner, self._table)
-
-    def staged(self, merged: int, to_lsn: int, events: int) -> Staged:
-        """Return what Spark needs; there is at least one part."""
-        assert self.facts is not None
-        facts = replace(self.facts, large=self._octets, files=self._count)
-        return Staged(str(self._folder), merged, to_lsn, events, facts)
 
 
 def _without(rows: pa.Table, name: str, where: np.ndarray | None) -> pa.Table:

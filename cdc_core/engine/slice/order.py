@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 from cdc_core.engine.reading.shown import Shown
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.schema.project import Step
 from cdc_core.lake.schema.view import View
 from cdc_core.lake.stores.changelog import Reached
@@ -115,7 +114,6 @@ class MergeOrder:
 
     to_lsn: int
     has_backlog: bool = False
-    engine: MergeEngine = MergeEngine.AUTO
     waiting: bool = False
     replay: Replay | None = None
 
@@ -176,7 +174,6 @@ class Merge:
     snapshot: SnapshotInForce
     table: TableSchema
     to_lsn: int
-    engine: MergeEngine = MergeEngine.AUTO
     waiting: bool = False
     replay: Replay | None = None
 
@@ -186,7 +183,7 @@ class Merge:
         wanted = order.merge
         assert wanted is not None
         table, snapshot = order.schema.table, order.snapshot
-        return cls(order.schema, snapshot, table, wanted.to_lsn, wanted.engine, wanted.waiting, wanted.replay)
+        return cls(order.schema, snapshot, table, wanted.to_lsn, wanted.waiting, wanted.replay)
 
     def up_to(self, lsn: int) -> Merge:
         """Return the merge of the changes up to another LSN."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cdc_core.engine.reports import CheckReport, QuarantineReport
 from cdc_core.engine.slice.upkeep import UpkeepOrder
 from cdc_core.errors import CdcError, TransientError
-from cdc_core.lake.apply.staging import StagedFacts
 from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.table import TableId
 
@@ -27,29 +26,13 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """A prepared slice for Spark's MERGE: a Parquet file of it, and the facts about its rows that MERGE needs.
-
-    It was prepared for a lake table that is merged up to ``merged``, 0 for nothing since its snapshot.
-    """
-
-    path: str
-    merged: int
-    to_lsn: int
-    events: int
-    facts: StagedFacts
-
-
-@dataclass(frozen=True, slots=True)
 class Merged:
     """What one step of a slice, or several, did to the lake table and the quarantine table; None for nothing.
 
-    ``staged``: Spark has to merge these changes before any other of the table is merged. ``reached``: the lake table
-    has all changes up to this LSN, which is stored in it if one of them changed a row.
+    ``reached``: the lake table has all changes up to this LSN, which is stored in it if one of them changed a row.
     """
 
     applied: Applied | None = None
-    staged: Staged | None = None
     check: CheckReport | None = None
     quarantined: QuarantineReport | None = None
     reached: int | None = None
@@ -62,7 +45,6 @@ class Merged:
             after = QuarantineReport(after.waiting, replayed, dropped)
         return Merged(
             later.applied or self.applied,
-            later.staged or self.staged,
             later.check or self.check,
             after or self.quarantined,
             later.reached or self.reached,
@@ -84,10 +66,6 @@ class Timings:
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
-
-    def plus(self, part: str, seconds: float) -> Timings:
-        """Return the timings with a part that other processes worked on."""
-        return Timings({**self.seconds, part: seconds}, self.cpu_seconds)
 
 
 class Stopwatch:
@@ -138,17 +116,8 @@ class SliceOutcome:
 
     @property
     def applied(self) -> Applied | None:
-        """The changes made to the lake table; None if there were none, or Spark has not made them yet."""
+        """The changes made to the lake table; None if there were none."""
         return self.done.applied
-
-    @property
-    def staged(self) -> Staged | None:
-        """The changes that were staged for Spark."""
-        return self.done.staged
-
-    def failed(self, error: CdcError) -> SliceOutcome:
-        """Return the outcome after an error in a later step of the round."""
-        return replace(self, error=error)
 
 
 def overtaken(table: TableId) -> TransientError:

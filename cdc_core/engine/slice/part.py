@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.reading.spool import ReadSpoolFiles
-from cdc_core.engine.slice.apply_method import takes_files
+from cdc_core.engine.slice.large import takes_files
 from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, WrittenFiles
 from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.engine.slice.task import SliceTask

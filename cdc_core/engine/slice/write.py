@@ -1,15 +1,12 @@
-"""Writes a slice into its lake table, in one Delta commit with the LSN reached; or stages it for Spark.
+"""Writes a slice into its lake table, in one Delta commit with the LSN reached.
 
-How a slice is applied is decided by ``apply_method``. A task rewrites the files that contain changed rows; where they
-are large it marks the rows in deletion vectors and appends their new states (``lake/apply/ways``). What a task cannot
-write, or should not, is returned as a staged slice, which the driver has Spark merge (``by_spark``, docs/decisions/0004
-and 0017).
+A task rewrites the files that contain changed rows; where they are large it marks the rows in deletion vectors and
+appends their new states (``lake/apply/ways``, docs/decisions/0017).
 """
 
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,24 +15,22 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.slice.absent_rows import Expectation
-from cdc_core.engine.slice.apply_method import ApplyMethod, Limits, method_for
 from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied, Staged
+from cdc_core.engine.slice.outcome import Applied
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.changes import Changes, apply, prepare, prepare_placed
 from cdc_core.lake.apply.rewrite import Rewrite
-from cdc_core.lake.apply.staging import staged
-from cdc_core.lake.apply.ways import Ways, chosen
+from cdc_core.lake.apply.ways import MARK_BYTES, Ways
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.row_count import held_rows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.index.key_positions import KeyPositions, positions_in
 from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.positions import check_epoch, chunk_writes_app, lake_position, merge_app
+from cdc_core.lake.positions import check_epoch, chunk_writes_app, merge_app
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
-from cdc_core.lake.rows.run_files import Owner, write_parquet
+from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.schema.features import FeaturePolicy, announce_vectors
 from cdc_core.schema.table import TableId
 
@@ -45,14 +40,14 @@ _INDEX_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LakeWriter:
-    """Writes slices into lake tables; picklable. ``staging`` is a folder that the driver can read, too.
+    """Writes slices into lake tables; picklable. ``scratch``: a folder for parts of slices, made where a task needs it.
 
     ``index``: a folder of this machine with indexes of keys; empty to read the keys instead.
     """
 
     rewrite_max_bytes: int
     history_minutes: int
-    staging: str
+    scratch: str
     features: FeaturePolicy = field(default_factory=FeaturePolicy)
     owner: Owner = field(default_factory=Owner)
     part_max_bytes: int = 64 << 20
@@ -60,15 +55,15 @@ class LakeWriter:
     index_max_bytes: int = 1 << 30
 
     @classmethod
-    def of(cls, options: LakeOptions, staging: Path, owner: Owner, index: Path) -> LakeWriter:
-        """Create the writer from the options; ``owner`` is the run that ``staging`` belongs to.
+    def of(cls, options: LakeOptions, scratch: Path, owner: Owner, index: Path) -> LakeWriter:
+        """Create the writer from the options; ``owner`` is the run that ``scratch`` belongs to.
 
         ``index``: the folder for indexes of keys, on each machine that merges.
         """
         return cls(
             options.merge_rewrite_max_bytes,
             options.lake_history_minutes,
-            str(staging),
+            str(scratch),
             FeaturePolicy.of(options),
             owner,
             options.merge_part_max_bytes,
@@ -76,14 +71,10 @@ class LakeWriter:
             options.merge_index_max_bytes,
         )
 
-    def limits(self, lake: DeltaTable, merge: Merge) -> Limits:
-        """Return what may be done with a lake table in a merge."""
-        return Limits(merge.engine, self.rewrite_max_bytes, self.features.marks_rows(lake))
-
     def write(
         self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str, expected: Expectation | None
-    ) -> Applied | Staged:
-        """Merge change rows into the table in one commit, or stage them for Spark.
+    ) -> Applied:
+        """Merge change rows into the table in one commit.
 
         ``expected``: what the changes must find; None for changes of wal2lake's own, which need not find anything.
         Raises CommitConflictError if another commit was made first, TableError if the changed rows cannot be
@@ -94,12 +85,12 @@ class LakeWriter:
             lake, merge, changes, scope, failpoints.DURING_MERGE, index_seconds=_INDEX_SECONDS, expected=expected
         )
 
-    def write_placed(self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str) -> Applied | Staged:
+    def write_placed(self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str) -> Applied:
         """As ``write``, for late change rows of a history table, which become versions between the existing ones."""
         changes = prepare_placed(rows, merge.table, lake)
         return self._apply(lake, merge, changes, scope, failpoints.DURING_MERGE)
 
-    def write_chunks(self, lake: DeltaTable, merge: Merge, changes: Changes, scope: str) -> Applied | Staged:
+    def write_chunks(self, lake: DeltaTable, merge: Merge, changes: Changes, scope: str) -> Applied:
         """As ``write``, for rows of an incremental snapshot, into a table that is merged up to ``merge.to_lsn``."""
         app = chunk_writes_app(scope, merge.table.id)
         landing = {app: (lake.txn(app) or 0) + 1}
@@ -115,13 +106,9 @@ class LakeWriter:
         more: Mapping[str, int] | None = None,
         index_seconds: float = math.inf,
         expected: Expectation | None = None,
-    ) -> Applied | Staged:
-        """Apply prepared changes by the method that fits them. ``more`` are further positions of the commit."""
-        limits = self.limits(lake, merge)
-        if method_for(lake, changes, limits) is ApplyMethod.SPARK:
-            needed = None if expected is None else expected.unexcused(merge, lake.schema, changes.expected)
-            return self.stage(merge, changes, lake_position(lake, scope, merge.table.id).merged, needed)
-        effect = apply(lake, changes, ways=replace(self._ways(limits), index_seconds=index_seconds))
+    ) -> Applied:
+        """Apply prepared changes. ``more`` are further positions of the commit."""
+        effect = apply(lake, changes, ways=replace(self._ways(lake), index_seconds=index_seconds))
         if expected is not None:
             expected.check(merge, lake.schema, [effect.absent])
         if effect.marked:
@@ -145,8 +132,13 @@ class LakeWriter:
         return Applied(version, came, came, 0, gone)
 
     def write_to_copy(self, lake: DeltaTable, merge: Merge, copy: WorkingCopy, changes: Changes) -> AbsentRows | None:
-        """Apply a part of a slice to a working copy of the table; returns the absent rows, which it must find."""
-        effect = apply(copy, changes, ways=self._ways(self.limits(lake, merge)))
+        """Apply a part of a slice to a working copy of the table; returns the absent rows, which it must find.
+
+        If rows of the table may not be marked, they are marked in the copy nevertheless: ``commit_copy`` writes each
+        file again once, not for every part.
+        """
+        ways = self._ways(lake)
+        effect = apply(copy, changes, ways=ways if ways.mark_above is not None else replace(ways, mark_above=0))
         files = self._files(lake, merge, effect)
         copy.replace(effect.removed, files)
         copy.mark(effect.marked)
@@ -157,25 +149,18 @@ class LakeWriter:
 
     def commit_copy(self, lake: DeltaTable, merge: Merge, scope: str, copy: WorkingCopy, events: int) -> Applied:
         """Commit a working copy. Raises CommitConflictError if another commit was made first."""
+        if not self.features.marks_rows(lake):
+            copy.rewrite_marked()
         if copy.marked:
             _allow_marks(lake, merge.table.id)
         failpoints.hit(failpoints.DURING_MERGE)
         version = _commit(lake, merge, scope, copy.added, copy.removed, marked=copy.marked)
         return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
 
-    def stage(self, merge: Merge, changes: Changes, merged: int, needed: AbsentRows | None) -> Staged:
-        """Write changes to the staging folder for Spark, prepared for a table that is merged up to ``merged``.
-
-        ``needed`` are the rows that they must find.
-        """
-        rows, facts = staged(changes, needed)
-        path = f"{self.staging}/{uuid.uuid4()}.staged.parquet"
-        write_parquet(rows, path, self.owner, str(merge.table.id))
-        return Staged(path, merged, merge.to_lsn, changes.events, facts)
-
-    def _ways(self, limits: Limits) -> Ways:
+    def _ways(self, lake: DeltaTable) -> Ways:
         """Return how rows may leave their files, and by what they are found."""
-        return chosen(limits.engine, self.rewrite_max_bytes, limits.marks_rows, self._positions())
+        mark_above = min(MARK_BYTES, self.rewrite_max_bytes) if self.features.marks_rows(lake) else None
+        return Ways(mark_above, self._positions())
 
     def _positions(self) -> KeyPositions | None:
         return positions_in(self.index, self.index_max_bytes) if self.index else None

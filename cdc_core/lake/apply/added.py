@@ -9,25 +9,17 @@ import pyarrow as pa
 
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, parts_of
-from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delta.candidates import Content
-from cdc_core.lake.delta.data_file import DataFile
 
 
 @dataclass(frozen=True, slots=True)
 class Inserts:
     """Rows that the lake does not have: ``plus`` (lake rows). ``events`` is the number of change rows."""
 
-    strategy: ClassVar[MergeStrategy] = MergeStrategy.APPEND
     events: int
-    guarded: bool
     plus: pa.Table
     expected: ClassVar[None] = None
-
-    def candidates(self, content: Content) -> list[DataFile]:
-        """Return no file."""
-        return []
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect: rows added."""
@@ -41,15 +33,9 @@ class Replacement:
     ``expected``: rows that changes after the truncate must find, and that no change after it has written.
     """
 
-    strategy: ClassVar[MergeStrategy] = MergeStrategy.REPLACE
     events: int
-    guarded: bool
     plus: pa.Table
     expected: AbsentRows | None = None
-
-    def candidates(self, content: Content) -> list[DataFile]:
-        """Return no file: those that are removed are not read."""
-        return []
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect: all files removed, rows added."""

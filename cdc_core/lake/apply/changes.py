@@ -1,7 +1,13 @@
-"""One table's slice of change rows, prepared for merging: a class for each ``MergeStrategy``, and their effect.
+"""One table's slice of change rows, prepared for merging: a class for each kind of slice, and their effect.
 
-Every class has ``candidates`` (the files that may contain changed rows, by the log's statistics alone) and ``apply``
-(the effect on the table's files), which marks rows or rewrites their files as the ``Ways`` say.
+    Inserts           only inserts, past the snapshot's overlap: as keys are unique, the lake has none of them
+    KeyedChanges      everything else with a key; for a table that keeps deleted rows (soft) inserts and truncates, too
+    MultisetChanges   everything else without one
+    VersionedChanges  everything else of a history table (``reduce/history``)
+    PlacedChanges     late changes of a history table, replayed from quarantine (``past_versions``)
+    Replacement       the slice contains a truncate: the changes after it are the table's entire content
+
+``apply`` returns the effect on the table's files; it marks rows or rewrites their files as the ``Ways`` say.
 """
 
 from __future__ import annotations
@@ -34,11 +40,6 @@ from cdc_core.schema.table import TableSchema
 Changes: TypeAlias = Inserts | Replacement | KeyedChanges | MultisetChanges | VersionedChanges | PlacedChanges
 
 
-def bytes_to_scan(content: Content, changes: Changes) -> int:
-    """Return the bytes of the files that may contain changed rows: an upper bound of what is read and rewritten."""
-    return sum(file.size for file in changes.candidates(content))
-
-
 def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES, ways: Ways = REWRITE) -> Rewrite:
     """Return the effect of the slice. Shape: change rows -> files removed, rows marked, tables of the schema added."""
     return changes.apply(ReadOnce(content), ways, file_bytes)
@@ -62,13 +63,13 @@ def prepare(
     if mode is DeleteMode.SOFT:
         return KeyedChanges(facts.rows, guarded, reduce_soft(rows, key, schema))
     if facts.only_inserts and (not key or guarded):
-        return Inserts(facts.rows, guarded, arrivals(rows, schema))
+        return Inserts(facts.rows, arrivals(rows, schema))
     if mode is DeleteMode.HISTORY:
         return VersionedChanges(facts.rows, guarded, version_slice(rows, key, schema))
     if facts.truncated_at is not None:
-        return _replacement(rows, facts, facts.truncated_at, key, schema, guarded)
+        return _replacement(rows, facts, facts.truncated_at, key, schema)
     if not key:
-        return MultisetChanges(facts.rows, guarded, net_rows(rows, schema))
+        return MultisetChanges(facts.rows, net_rows(rows, schema))
     return KeyedChanges(facts.rows, guarded, reduce_slice(rows, key, schema))
 
 
@@ -80,11 +81,11 @@ def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Chan
     facts, key = survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table)
     check_key(table, DeleteMode.HISTORY)
-    return PlacedChanges(facts.rows, True, placed_versions(content, rows, key))
+    return PlacedChanges(facts.rows, placed_versions(content, rows, key))
 
 
 def _replacement(
-    rows: pa.Table, facts: Survey, at: tuple[int, int], key: tuple[str, ...], schema: pa.Schema, guarded: bool
+    rows: pa.Table, facts: Survey, at: tuple[int, int], key: tuple[str, ...], schema: pa.Schema
 ) -> Changes:
     rest = after_position(rows, at)
     absent: AbsentRows | None
@@ -95,4 +96,4 @@ def _replacement(
     else:
         net = net_rows(rest, schema)
         plus, absent = net.plus, absent_rows(net, net.needed)
-    return Replacement(facts.rows, guarded, plus, absent)
+    return Replacement(facts.rows, plus, absent)

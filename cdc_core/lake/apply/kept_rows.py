@@ -7,18 +7,23 @@
 Changes after the snapshot that the lake already has are undone, because they are merged again after it: rows that they
 wrote are removed, versions that they ended continue. Rows get the columns of the snapshot: a column that it no longer
 has stays with its old values (or is dropped, by wal2lake.lake.dropped.columns), and a value that the new type cannot
-represent becomes text in ``__rescued``. Arrow does this in the caller up to a limit in bytes, because it has the
-snapshot's rows in memory; Spark does it above the limit.
+represent becomes text in ``__rescued``.
+
+The snapshot's rows and the table's meet in parts, by the hash of what they are compared by, so that a table of any size
+takes the memory of a part; parts of a table that is larger than one are on local disk (``lake/rows/buckets``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.errors import TableError
 from cdc_core.lake.delete_columns import FROM_LSN, POSITION, TO_INDEX, TO_LSN, as_live, is_live, mode_of, with_column
@@ -26,19 +31,21 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.names import OWN_NAMES, RESCUED
+from cdc_core.lake.names import OWN_NAMES, RESCUED, helper
 from cdc_core.lake.reduce.history import closed, reopened
 from cdc_core.lake.reduce.latest import image_schema
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.soft import marked
+from cdc_core.lake.rows.buckets import Buckets
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
+from cdc_core.lake.rows.key_hash import Hashes, row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
-from cdc_core.lake.schema.features import can_be_written_by_spark
 from cdc_core.lake.schema.lake_schema import holds
 from cdc_core.schema.table import TableId
 
-_ROWS_PER_FILE = 1_000_000
+_PART_BYTES = 64 << 20
+_SHOWN = helper("__shown")
 EPOCH_LSNS = 2**56
 """More than any LSN. A kept row of an earlier epoch has its LSNs less this number for each epoch since: they are
 negative, so the row is before everything of the present epoch, and their order is the same.
@@ -51,15 +58,15 @@ LSN_COLUMNS = (POSITION[0], FROM_LSN, TO_LSN)
 class KeptRows:
     """The key of the rows and the position of the snapshot.
 
-    ``arrow_max_bytes``: above this size Spark is used. ``keeps_dropped``: columns missing in the snapshot stay.
+    ``keeps_dropped``: columns missing in the snapshot stay. ``part_bytes``: rows in memory at a time, about.
     ``epochs``: the number of epochs (``epochs``) since the one of the table's rows, 0 for rows of the snapshot's own.
     """
 
     key: tuple[str, ...]
     at: Truncation
-    arrow_max_bytes: int = 0
     keeps_dropped: bool = True
     epochs: int = 0
+    part_bytes: int = _PART_BYTES
 
     @property
     def earlier_by(self) -> int:
@@ -71,7 +78,7 @@ class KeptRows:
 class Merged:
     """A table's next content: ``added`` files under ``schema``, ``removed`` ones, and ``unused`` ones of the snapshot.
 
-    Files are unused if all their rows, or rewritten ones, are in other files.
+    Files are unused if their rows are in other files.
     """
 
     schema: pa.Schema
@@ -83,12 +90,6 @@ class Merged:
 def keeps_rows(lake: DeltaTable, schema: pa.Schema) -> bool:
     """Whether a snapshot of ``schema`` must not simply replace the table's content."""
     return mode_of(schema.names) is not DeleteMode.HARD and bool(lake.files)
-
-
-def is_for_spark(lake: DeltaTable, files: Sequence[DataFile], schema: pa.Schema, kept: KeptRows) -> bool:
-    """Whether the rows exceed the memory limit of the caller, and Spark can write the table."""
-    size = sum(file.size for file in [*lake.files, *files])
-    return size > kept.arrow_max_bytes and can_be_written_by_spark(lake, schema)
 
 
 def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Schema:
@@ -112,11 +113,11 @@ def check_modes(lake: pa.Schema, snapshot: pa.Schema, table: TableId) -> None:
 
 
 def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kept: KeptRows) -> Merged:
-    """Merge the table's content with the snapshot's ``files``, by Arrow; writes files, but commits nothing."""
+    """Merge the table's content with the snapshot's ``files``; writes files, but commits nothing."""
     schema = grown_schema(lake.schema, snapshot, kept)
-    if mode_of(snapshot.names) is DeleteMode.SOFT:
-        return _soft(lake, files, snapshot, schema, kept)
-    return _history(lake, files, snapshot, schema, kept)
+    merge = _soft if mode_of(snapshot.names) is DeleteMode.SOFT else _history
+    with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:
+        return merge(lake, files, snapshot, _Parts(Path(folder), schema, kept.part_bytes), kept)
 
 
 def adapted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -171,72 +172,115 @@ def is_after(rows: pa.Table, at: Truncation, names: Sequence[str] = POSITION) ->
     return np.asarray((lsn >= at.lsn) & (index >= 0))
 
 
-def _soft(
-    lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, schema: pa.Schema, kept: KeptRows
-) -> Merged:
+class _Parts:
+    """Rows of the table and of the snapshot, in columns of ``schema``: those with one hash are in one part."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, most_bytes: int) -> None:
+        self._folder, self.schema, self.most_bytes = folder, schema, most_bytes
+        self._held: list[tuple[pa.Table, Hashes]] = []
+        self._octets = 0
+        self._buckets: Buckets | None = None
+
+    def add(self, rows: pa.Table, hashes: Hashes, *, is_shown: bool) -> None:
+        """Add rows, with the hashes of what they are compared by. Shape: table[N], uint64[N]"""
+        if not rows.num_rows:
+            return
+        rows = conform(rows, self.schema).append_column(_SHOWN, pa.repeat(is_shown, rows.num_rows))
+        self._octets += rows.nbytes
+        if self._buckets is None and self._octets <= self.most_bytes:
+            self._held.append((rows, hashes))
+            return
+        self._buckets = self._buckets or Buckets(self._folder / "parts", self.most_bytes)
+        for each in [*self._held, (rows, hashes)]:
+            self._buckets.add(*each)
+        self._held = []
+
+    def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Yield the parts: rows of the table, rows of the snapshot."""
+        for part in self._parts():
+            is_shown = column(part, _SHOWN)
+            rows = part.drop_columns([_SHOWN])
+            yield rows.filter(pc.invert(is_shown)), rows.filter(is_shown)
+
+    def _parts(self) -> Iterator[pa.Table]:
+        if self._buckets is not None:
+            yield from self._buckets.parts()
+            self._buckets.close()
+        elif self._held:
+            yield pa.concat_tables([rows for rows, _ in self._held])
+
+
+class _Written:
+    """Files that are written as rows come, of about the size of a part."""
+
+    def __init__(self, lake: DeltaTable, parts: _Parts) -> None:
+        self._lake, self._schema, self._most_bytes = lake, parts.schema, parts.most_bytes
+        self._held: list[pa.Table] = []
+        self._files: list[DataFile] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows, or keep them for the next file."""
+        if rows.num_rows:
+            self._held.append(rows)
+        if sum(each.nbytes for each in self._held) > self._most_bytes:
+            self._write()
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files with all rows."""
+        self._write()
+        return self._files
+
+    def _write(self) -> None:
+        if self._held:
+            self._files.append(self._lake.write_as(pa.concat_tables(self._held), self._schema))
+        self._held = []
+
+
+def _soft(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: _Parts, kept: KeptRows) -> Merged:
     columns = KeyColumns.of(kept.key, snapshot)
-    shown = [lake.read_as(file, pa.schema([snapshot.field(name) for name in columns.read])) for file in files]
-    none = pa.schema([snapshot.field(name) for name in columns.read]).empty_table()
-    index, _ = KeyIndex.of(columns, pa.concat_tables([none, *shown]).combine_chunks())
-    added = list(files)
+    for file in files:
+        keys = lake.read_as(file, pa.schema([snapshot.field(name) for name in columns.read]))
+        parts.add(keys, row_hashes(columns.parts(keys)), is_shown=True)
     for file in lake.files:
-        rows = earlier(adapted(lake.read(file), schema), kept)
-        live = is_live(rows)
-        stays = (index.match(rows.select(columns.read)) < 0) & ~(live & is_after(rows, kept.at))
-        gone = marked(rows, np.flatnonzero(live), kept.at).filter(pa.array(stays))
-        if gone.num_rows:
-            added.append(lake.write_as(gone, schema))
-    return Merged(schema, added, list(lake.files), [])
+        for batch in lake.batches(file):
+            rows = earlier(adapted(batch, parts.schema), kept)
+            rows = rows.filter(pa.array(~(is_live(rows) & is_after(rows, kept.at))))
+            parts.add(rows, row_hashes(columns.parts(rows)), is_shown=False)
+    gone = _Written(lake, parts)
+    for held, shown in parts:
+        index, _ = KeyIndex.of(columns, shown.select(columns.read).combine_chunks())
+        rows = held.filter(pa.array(index.match(held.select(columns.read)) < 0))
+        gone.add(marked(rows, np.flatnonzero(is_live(rows)), kept.at))
+    return Merged(parts.schema, [*files, *gone.files], list(lake.files), [])
 
 
-def _history(
-    lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, schema: pa.Schema, kept: KeptRows
-) -> Merged:
+def _history(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: _Parts, kept: KeptRows) -> Merged:
     names = image_schema(snapshot).names
-    shown = [lake.read_as(file, snapshot) for file in files]
-    every = pa.concat_tables([snapshot.empty_table(), *shown]).combine_chunks()
-    coder, codes = Tuples.number([column(every, name) for name in names], exact=True)
-    place = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
-    place[codes] = np.arange(len(codes))
-    fresh = np.ones(every.num_rows, dtype=bool)
-    same_columns = schema.equals(lake.schema)
-    added, removed, ended = list[DataFile](), list[DataFile](), list[pa.Table]()
+    past, current = _Written(lake, parts), _Written(lake, parts)
+    same_columns, removed = parts.schema.equals(lake.schema), list[DataFile]()
+    for file in files:
+        rows = lake.read_as(file, snapshot)
+        parts.add(rows, row_hashes([column(rows, name) for name in names]), is_shown=True)
     for file in lake.files:
         if same_columns and not kept.epochs and file.is_history and file.maximum.get(TO_LSN, kept.at.lsn) < kept.at.lsn:
             continue
-        rows = earlier(adapted(lake.read(file), schema), kept)
-        rows = rows.filter(pa.array(~is_after(rows, kept.at)))
-        rows = reopened(rows, np.flatnonzero(is_after(rows, kept.at, (TO_LSN, TO_INDEX))))
-        current = rows.filter(pa.array(is_live(rows)))
-        found = coder.codes([column(current, name) for name in names])
-        fresh[place[found[found >= 0]]] = False
-        ended += [rows.filter(pa.array(~is_live(rows))), closed(current.filter(pa.array(found < 0)), kept.at)]
-        stays = current.filter(pa.array(found >= 0))
         removed.append(file)
-        added += [lake.write_as(stays, schema)] if stays.num_rows else []
-    past = pa.concat_tables(ended) if ended else schema.empty_table()
-    added += [
-        lake.write_as(past.slice(start, _ROWS_PER_FILE), schema) for start in range(0, past.num_rows, _ROWS_PER_FILE)
-    ]
-    came, unused = _fresh_files(lake, files, shown, fresh, snapshot)
-    return Merged(schema, added + came, removed, unused)
-
-
-def _fresh_files(
-    lake: DeltaTable, files: Sequence[DataFile], shown: Sequence[pa.Table], fresh: np.ndarray, schema: pa.Schema
-) -> tuple[list[DataFile], list[DataFile]]:
-    """Return the snapshot's files without rows that the lake has unchanged, and the files they replace."""
-    added, unused, start = [], [], 0
-    for file, rows in zip(files, shown, strict=True):
-        mine = fresh[start : start + rows.num_rows]
-        start += rows.num_rows
-        if mine.all():
-            added.append(file)
-            continue
-        unused.append(file)
-        if mine.any():
-            added.append(lake.write_as(rows.filter(pa.array(mine)), schema))
-    return added, unused
+        for batch in lake.batches(file):
+            rows = earlier(adapted(batch, parts.schema), kept)
+            rows = rows.filter(pa.array(~is_after(rows, kept.at)))
+            rows = reopened(rows, np.flatnonzero(is_after(rows, kept.at, (TO_LSN, TO_INDEX))))
+            live = is_live(rows)
+            past.add(rows.filter(pa.array(~live)))
+            rows = rows.filter(pa.array(live))
+            parts.add(rows, row_hashes([column(rows, name) for name in names]), is_shown=False)
+    for held, shown in parts:
+        coder, codes = Tuples.number([column(shown, name) for name in names], exact=True)
+        found = coder.codes([column(held, name) for name in names])
+        past.add(closed(held.filter(pa.array(found < 0)), kept.at))
+        current.add(held.filter(pa.array(found >= 0)))
+        current.add(shown.filter(pa.array(~np.isin(codes, found))))
+    return Merged(parts.schema, current.files + past.files, removed, list(files))
 
 
 def commit_merged(lake: DeltaTable, found: Merged, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:

@@ -1,22 +1,19 @@
 """Applies the last state of each key to a lake table: delete modes hard and soft.
 
 First the log's statistics exclude files that cannot contain one of the keys, then the keys are located in the others.
-All decisions are made before anything is written, so the caller knows the counts and the files, and may leave the slice
-to another engine.
+All decisions are made before anything is written, so the caller knows the counts and the files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, TouchedFile, effect, with_kept_values
-from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delete_columns import DELETED, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
@@ -37,7 +34,6 @@ class KeyedChanges:
     ``guarded``: a change must not overwrite a lake row of its own or a later position.
     """
 
-    strategy: ClassVar[MergeStrategy] = MergeStrategy.MERGE
     events: int
     guarded: bool
     reduced: ReducedSlice
@@ -47,11 +43,6 @@ class KeyedChanges:
         if self.reduced.truncated is not None:
             return list(content.files)
         return Ranges.of(self.reduced.keys, self.reduced.index.columns.names).candidates(content.files)
-
-    @property
-    def expected(self) -> AbsentRows | None:
-        """The rows that the changes must find, as if none of them were there."""
-        return absent_of(self.reduced, np.zeros(len(self.reduced.deleted), dtype=bool))
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect. Shape: change rows -> files removed, rows marked, tables of ``content.schema`` added."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, TouchedFile, effect
-from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.data_file import DataFile
@@ -34,20 +32,13 @@ _FEW = 1 / 16
 class MultisetChanges:
     """The rows that a slice adds and removes. ``events`` is the number of its change rows."""
 
-    strategy: ClassVar[MergeStrategy] = MergeStrategy.MULTISET
     events: int
-    guarded: bool
     net: NetRows
 
     def candidates(self, content: Content) -> list[DataFile]:
         """Return the files that may contain rows that changes need, from the statistics alone; no file is read."""
         minus = self.net.minus.filter(pa.array(self.net.needed > 0))
         return Ranges.of(minus, minus.schema.names).candidates(content.files) if minus.num_rows else []
-
-    @property
-    def expected(self) -> AbsentRows | None:
-        """The rows that the changes must find, as if none of them were there."""
-        return absent_rows(self.net, self.net.needed)
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect: of equal rows, those found first are removed."""

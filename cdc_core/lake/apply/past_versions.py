@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.apply.rewrite import Rewrite, TouchedFile
-from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.versioned import apart
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delete_columns import POSITION, TO, TO_LSN, is_live
@@ -85,15 +83,8 @@ def placed_versions(content: Content, rows: pa.Table, key: Sequence[str]) -> Pla
 class PlacedChanges:
     """Late changes of a history table. ``events`` is the number of change rows."""
 
-    strategy: ClassVar[MergeStrategy] = MergeStrategy.PLACED
-    expected: ClassVar[None] = None
     events: int
-    guarded: bool
     placed: PlacedVersions
-
-    def candidates(self, content: Content) -> list[DataFile]:
-        """Return the files in which versions change."""
-        return [each.file for each in self.placed.changed]
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect of the versions: new ones inserted, those with changed ends updated."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ from cdc_core.lake.apply.rewrite import (
     with_kept_values,
     without_places,
 )
-from cdc_core.lake.apply.strategy import MergeStrategy
 from cdc_core.lake.apply.ways import Ways, live_places
 from cdc_core.lake.delete_columns import CURRENT, POSITION, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
@@ -48,7 +46,6 @@ class VersionedChanges:
     ``guarded``: key events at or before a current row's own position are left out.
     """
 
-    strategy: ClassVar[MergeStrategy] = MergeStrategy.VERSIONS
     events: int
     guarded: bool
     versions: VersionedSlice
@@ -74,11 +71,6 @@ class VersionedChanges:
         count = sum(len(found.places) for found in touched)
         removed, marks, tables = apart(content, touched, begun, past, ways, file_bytes)
         return Rewrite(removed, tables, rows.num_rows, count, 0, marks, self._absent(hits))
-
-    @property
-    def expected(self) -> AbsentRows | None:
-        """The rows that the changes must find, as if none of them were there."""
-        return self._absent(())
 
     def _absent(self, hits: Sequence[_Hits]) -> AbsentRows | None:
         versions = self.versions

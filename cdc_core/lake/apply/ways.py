@@ -20,7 +20,6 @@ import pyarrow as pa
 from cdc_core.lake.delta.candidates import Content
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.index.key_positions import Hits
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows.row_keys import KeyIndex
 
 MARK_BYTES = 2 << 20
@@ -65,17 +64,6 @@ class Ways:
 
 
 REWRITE = Ways()
-
-
-def chosen(engine: MergeEngine, rewrite_max_bytes: int, allowed: bool, positions: Positions | None) -> Ways:
-    """Return what may be done with a table for which Spark is not used.
-
-    ``allowed``: whether its rows may be marked. ``rewrite_max_bytes``: never rewrite more files than this if not.
-    """
-    if engine is MergeEngine.VECTORS:
-        return Ways(0, positions)
-    by_size = engine is MergeEngine.AUTO and allowed
-    return Ways(min(MARK_BYTES, rewrite_max_bytes) if by_size else None, positions)
 
 
 def live_places(content: Content, file: DataFile, at: np.ndarray) -> np.ndarray:

@@ -83,6 +83,12 @@ class WorkingCopy:
             if live is not None and not live.any():
                 self.replace([each.file], [])
 
+    def rewrite_marked(self) -> None:
+        """Write the files that have marked rows again without them, a few megabytes at a time."""
+        for each in self.marked:
+            rows = (batch for part in self.batches(each.file) for batch in part.to_batches())
+            self.replace([each.file], self._table.write_stream(rows, self.schema, self._table.row_count(each.file)))
+
     def batches(self, file: DataFile) -> Iterator[pa.Table]:
         """As ``read``, a few megabytes at a time."""
         held, live, at = self._table.live(file), self.live(file), 0

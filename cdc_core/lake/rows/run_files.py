@@ -1,7 +1,7 @@
 """Temporary files that belong to one run: each contains its owner, and readers check it before they use the rows.
 
 A path alone does not prove whose rows a file has: folders are shared, cleared and copied. The owner is stored in the
-schema's metadata, which Arrow's and Parquet's files have, too.
+metadata of the file's schema.
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from cdc_core.errors import LostFolderError
-from cdc_core.private_files import create_private
 
 _OWNER_KEY = b"wal2lake.owner"
 _TABLE_KEY = b"wal2lake.of"
@@ -52,22 +48,6 @@ class Owner:
                 f"The temporary file {path} contains rows of another table than {table}.",
                 "Nothing of it was used. Run again, and let no other program write to wal2lake.state.path.",
             )
-
-
-def write_parquet(rows: pa.Table, path: str, owner: Owner, table: str) -> None:
-    """Write rows of ``table`` to a Parquet file of a run. Raises LostFolderError if its folder does not exist."""
-    with writing(path):
-        create_private(path)
-        with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
-            writer.write_table(rows)
-            writer.add_key_value_metadata(owner.metadata(table))
-
-
-def check_parquet(path: str, owner: Owner, table: str) -> None:
-    """Raise LostFolderError unless the Parquet file exists and is one of this run and table."""
-    with opening(path):
-        metadata = pq.read_metadata(path).metadata
-    owner.check(metadata, path, table)
 
 
 @contextmanager

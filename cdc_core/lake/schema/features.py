@@ -49,8 +49,6 @@ _RULES_OF_COLUMNS = {
     "delta.identity.start": "an identity column",
     "delta.invariants": "a column invariant",
 }
-# Characters of column names that Delta on Spark supports with column mapping only.
-SPARK_REFUSES = frozenset(" ,;{}()\n\t=")
 _READERS = {
     DeltaFeature.COLUMN_MAPPING: "Spark and SQL through deltalake's QueryBuilder can read it, "
     "deltalake's to_pyarrow_table and polars cannot",
@@ -190,15 +188,6 @@ def _refusals(lake: DeltaTable) -> set[str]:
         rules = {rule for field in lake.definition.fields for rule in field["metadata"] if rule in _RULES_OF_COLUMNS}
         refused |= {_RULES_OF_COLUMNS[rule] for rule in rules}
     return refused
-
-
-def can_be_written_by_spark(lake: DeltaTable, schema: pa.Schema | None = None) -> bool:
-    """Whether Spark, too, can replace files of a lake table when rows change.
-
-    ``schema``: the columns to be written, if they are not the table's.
-    """
-    names = (lake.schema if schema is None else schema).names
-    return DeltaFeature.COLUMN_MAPPING in features_on(lake) or not any(SPARK_REFUSES & set(name) for name in names)
 
 
 def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] | None:

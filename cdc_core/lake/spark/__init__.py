@@ -1,1 +1,1 @@
-"""The same changes applied by Spark. Only this folder of the lake imports PySpark."""
+"""What Spark does with lake tables. Only this folder of the lake imports PySpark."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
 from cdc_core.errors import InvariantError
-from cdc_core.lake.apply.kept_rows import KeptRows, check_modes, commit_merged, is_for_spark, keeps_rows, merged
+from cdc_core.lake.apply.kept_rows import KeptRows, check_modes, commit_merged, keeps_rows, merged
 from cdc_core.lake.delete_columns import as_live, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
@@ -78,7 +77,6 @@ def commit_snapshot(
     token: int,
     schema_version: int = 0,
     facts: Mapping[str, str | int] | None = None,
-    spark: Any = None,
     kept: KeptRows | None = None,
 ) -> SnapshotFacts:
     """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
@@ -87,9 +85,8 @@ def commit_snapshot(
     must be greater than the one in force: this also invalidates the merges of the former snapshot. ``schema_version``
     is the number of the table's version under which the rows were read (``stores/schema_log``), 0 for none. ``facts``
     are added to the commit's metadata. Commits made to the table since it was opened are replaced too. If
-    the delete mode keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``), and if they are
-    many ``spark`` merges them; rows of an earlier epoch are before the snapshot, whatever their LSNs are. A run of an
-    earlier epoch cannot commit after this.
+    the delete mode keeps rows, ``kept`` defines which rows the snapshot does not show (``kept_rows``); rows of an
+    earlier epoch are before the snapshot, whatever their LSNs are. A run of an earlier epoch cannot commit after this.
     Raises InvariantError for a token that is not greater, TransientError after eight conflicts with other writers.
     """
     content = plain_schema(schema)
@@ -116,28 +113,9 @@ def commit_snapshot(
         if kept is not None and keeps_rows(lake, content):
             check_modes(lake.schema, content, table)
             mine = replace(kept, epochs=passed)
-            if not is_for_spark(lake, files, content, mine):
-                return commit_merged(lake, merged(lake, files, content, mine), txns, meta)
-            return _keep_by_spark(spark, lake, files, content, mine, txns, meta)
+            return commit_merged(lake, merged(lake, files, content, mine), txns, meta)
         return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
 
     lake.refresh()
     version = on_conflict(attempt, lake)
     return SnapshotFacts(version, sum(file.rows for file in files))
-
-
-def _keep_by_spark(
-    spark: Any,
-    lake: DeltaTable,
-    files: Sequence[DataFile],
-    schema: pa.Schema,
-    kept: KeptRows,
-    txns: Mapping[str, int],
-    metadata: Mapping[str, str | int],
-) -> int:
-    from cdc_core.lake.spark.kept_rows import keep_by_spark
-
-    root = lake.path.rstrip("/")
-    version = keep_by_spark(spark, lake, [f"{root}/{file.path}" for file in files], schema, kept, txns, metadata)
-    lake.discard(files)
-    return version

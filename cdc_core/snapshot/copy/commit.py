@@ -86,7 +86,6 @@ class TableCommits:
             token=plan.taken.token,
             schema_version=plan.schema_version,
             facts={"lsn": str(lsn)},
-            spark=self._spark,
             kept=self._kept(plan.table, lsn),
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
@@ -107,8 +106,7 @@ class TableCommits:
     def _kept(self, table: TableSchema, lsn: Lsn) -> KeptRows:
         """Return the key and position by which rows are kept that the snapshot does not show."""
         taken = Truncation(int(lsn), -1, pa.scalar(self._taken_us, pa.timestamp("us", tz="UTC")))
-        settings = self._settings
-        return KeptRows(merge_key(table), taken, settings.features.rewrite_max_bytes, settings.keeps_dropped)
+        return KeptRows(merge_key(table), taken, self._settings.keeps_dropped)
 
     def _enable_features(self, lake: DeltaTable, table: TableSchema) -> None:
         """Enable the features that tables are to have from the start."""

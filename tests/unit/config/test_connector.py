@@ -161,7 +161,6 @@ def test_a_name_like_nothing_is_refused():
         ("wal2lake.freshness.seconds", "nan", "a number"),
         ("wal2lake.freshness.seconds", "-1", "a number from 0"),
         ("wal2lake.slice.split.rows", "0", "a whole number"),
-        ("wal2lake.merge.engine", "duckdb", "one of auto, arrow, vectors, spark"),
         ("wal2lake.merge.rewrite.max.bytes", "0", "a whole number"),
         ("wal2lake.lake.history.minutes", "-1", "a whole number"),
         ("wal2lake.quality.rule.positive", "amount > 0", "schema.table: a SQL predicate"),
@@ -214,6 +213,11 @@ def test_a_connection_class_is_refused_with_the_way_out():
     text = refusal({"database.connection.factory.class": "io.debezium.PostgresAwsIamConnectionFactory"})
     assert "database.connection.factory.class is refused, because" in text
     assert "${file:PATH}" in text
+
+
+def test_the_choice_of_an_engine_is_refused():
+    text = refusal({"wal2lake.merge.engine": "auto"})
+    assert "wal2lake.merge.engine is refused, because one engine writes lake tables" in text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice.absent_rows import may_lack_rows
 from cdc_core.engine.slice.order import Replay
 from cdc_core.lake.delete_modes import DeleteMode
-from cdc_core.lake.options import MergeEngine
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.fingerprint import Fingerprint, PublicationEntry, PublicationMark
 from cdc_core.schema.table import TableId, TableSchema
@@ -23,10 +22,10 @@ from tests.support.spark import change
 
 WAYS: dict[str, Callable[[OneTable], None]] = {
     "files are rewritten": lambda one: None,
-    "rows are marked": lambda one: setattr(one, "engine", MergeEngine.VECTORS),
+    "rows are marked": OneTable.mark_rows,
     "in parts": lambda one: setattr(one, "writer", replace(one.writer, part_max_bytes=100)),
     "rows are marked in parts": lambda one: (
-        setattr(one, "engine", MergeEngine.VECTORS),
+        one.mark_rows(),
         setattr(one, "writer", replace(one.writer, part_max_bytes=100)),
     )[0],
 }

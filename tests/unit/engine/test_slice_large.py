@@ -1,4 +1,4 @@
-"""A slice that is merged in parts: it commits and stages for Spark what one part would; no Spark, no server."""
+"""A slice that is merged in parts: it commits what one part would; no Spark, no server."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from cdc_core.engine.reports import QuarantineReport
-from cdc_core.engine.slice import apply_method
 from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
 from cdc_core.lake.apply import multiset_rows
-from cdc_core.lake.apply.staging import KEEP, NUMBER, TOUCH
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.rows import buckets
+from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.quality.options import QualityOptions, UserRule
+from cdc_core.schema.changes import LakeFeatures
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain
 from tests.support.deletion_vectors import mark_deleted
 from tests.support.one_table import OneTable, quarantined
@@ -46,7 +44,7 @@ class Twins:
     def __init__(self, folder: Path, mode: DeleteMode = DeleteMode.HARD, **settings: Any) -> None:
         self.source = SourceTable(SEED, **settings)
         table = KEYLESS if self.source.keyless else TABLE
-        self.tables = [OneTable(folder / name, table, ROW, MergeEngine.SPARK) for name in ("parts", "whole")]
+        self.tables = [OneTable(folder / name, table, ROW) for name in ("parts", "whole")]
         for one, most in zip(self.tables, (PART_BYTES, 1 << 30), strict=True):
             one.tables = replace(one.tables, modes=DeleteModes(mode, ()))
             one.writer = replace(one.writer, part_max_bytes=most)
@@ -75,13 +73,23 @@ class Twins:
         """Insert rows, which are in one file after this."""
         self.change(1, 300, only_inserts=True)
         for one in self.tables:
-            most, engine = one.writer.part_max_bytes, one.engine
-            one.writer, one.engine = replace(one.writer, part_max_bytes=1 << 30), MergeEngine.ARROW
+            most = one.writer.part_max_bytes
+            one.writer = replace(one.writer, part_max_bytes=1 << 30)
             assert one.merge(self.source.lsn).applied is not None
-            one.writer, one.engine = replace(one.writer, part_max_bytes=most), engine
+            one.writer = replace(one.writer, part_max_bytes=most)
+
+    def mark_rows(self) -> None:
+        """From now on rows are marked, not files rewritten."""
+        for one in self.tables:
+            one.mark_rows()
+
+    def never_mark(self) -> None:
+        """From now on no rows are marked."""
+        for one in self.tables:
+            one.writer = replace(one.writer, features=FeaturePolicy(LakeFeatures.WIDEST))
 
     def mark_deleted(self, places: Sequence[int]) -> None:
-        """Delete rows of the only file, as a merge by Spark does: the file gets a deletion vector."""
+        """Delete rows of the only file, as another program does: the file gets a deletion vector."""
         gone = set[tuple[Any, ...]]()
         for one in self.tables:
             lake = one.held(one.lake)
@@ -108,49 +116,6 @@ class Twins:
         return [one.task(one.order(self.source.lsn)) for one in self.tables]
 
 
-def staged_rows(outcome: SliceOutcome, *without: str) -> list[str]:
-    assert outcome.error is None and outcome.staged is not None
-    rows = pq.read_table(outcome.staged.path).drop_columns([NUMBER, TOUCH] if "versions" in without else [])
-    left = [{name: value for name, value in row.items() if name not in without} for row in rows.to_pylist()]
-    # The names of kept columns have no order.
-    return sorted(repr({**row, KEEP: sorted(row.get(KEEP) or [])}) for row in left)
-
-
-@pytest.mark.parametrize("truncates", [False, True])
-@pytest.mark.parametrize("mode", list(DeleteMode))
-def test_parts_stage_what_the_whole_does(tmp_path: Path, mode: DeleteMode, truncates: bool) -> None:
-    chance = 0.002 if truncates else 0.0
-    twins = Twins(tmp_path, mode, histories=200, truncates=truncates, truncate_chance=chance)
-    twins.change(2, 600)
-    parts, whole = twins.merge()
-    if truncates and mode is DeleteMode.HARD:
-        # Everything is replaced, in one commit.
-        assert parts.error is None and parts.applied is not None and parts.staged is None
-        assert plain(twins.tables[0].rows) == plain(twins.source.rows)
-        return
-    without = ("versions",) if mode is DeleteMode.HISTORY else ()
-    assert staged_rows(parts, *without) == staged_rows(whole, *without)
-    assert parts.staged is not None and whole.staged is not None
-    assert len(list(Path(parts.staged.path).iterdir())) > 3
-    mine, theirs = parts.staged.facts, whole.staged.facts
-    assert replace(mine, keeps=tuple(sorted(mine.keeps)), large=0, files=0) == replace(
-        theirs, keeps=tuple(sorted(theirs.keeps))
-    )
-    assert mine.large > PART_BYTES and parts.staged.events == whole.staged.events
-    assert not list(tmp_path.rglob("*.buckets"))
-
-
-def test_a_keyless_table_in_parts(tmp_path: Path) -> None:
-    twins = Twins(tmp_path, histories=8, keyless=True)
-    twins.change(2, 600)
-    parts, whole = twins.merge()
-    # Which of several equal rows is added, a multiset does not say.
-    positions = ("__commit_lsn", "__tx_index", "__commit_ts")
-    assert staged_rows(parts, *positions) == staged_rows(whole, *positions)
-    assert parts.staged is not None and whole.staged is not None
-    assert replace(parts.staged.facts, large=0, files=0) == whole.staged.facts
-
-
 @pytest.mark.parametrize("keyless", [False, True])
 def test_inserts_in_parts_are_one_commit_of_files_in_stream_order(tmp_path: Path, keyless: bool) -> None:
     twins = Twins(tmp_path, histories=400, keyless=keyless)
@@ -163,16 +128,17 @@ def test_inserts_in_parts_are_one_commit_of_files_in_stream_order(tmp_path: Path
     assert again.applied is None and again.error is None, "nothing is merged twice"
 
 
+@pytest.mark.parametrize("way", ["by size", "never marked"])
 @pytest.mark.parametrize("mode", list(DeleteMode))
 @pytest.mark.parametrize("keyless", [False, True])
-def test_without_spark_the_parts_are_applied_one_after_another(
-    tmp_path: Path, mode: DeleteMode, keyless: bool, caplog: pytest.LogCaptureFixture
+def test_the_parts_are_applied_one_after_another(
+    tmp_path: Path, mode: DeleteMode, keyless: bool, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if keyless and mode is not DeleteMode.HARD:
         pytest.skip("these modes need a key")
     twins = Twins(tmp_path, mode, histories=8 if keyless else 100, keyless=keyless)
-    for one in twins.tables:
-        one.engine = MergeEngine.ARROW
+    if way == "never marked":
+        twins.never_mark()
     twins.change(1, 300, only_inserts=True)
     twins.merge()
     twins.change(2, 400)
@@ -181,7 +147,9 @@ def test_without_spark_the_parts_are_applied_one_after_another(
     assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
     positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
     assert twins.tables[0].contents(*positions) == twins.tables[1].contents(*positions)
+    assert not any(one.held(one.lake).has_deletion_vectors for one in twins.tables)
     assert not caplog.records, "it was divided"
+    assert not list(tmp_path.rglob("*.buckets"))
 
 
 @dataclass
@@ -208,7 +176,7 @@ class Overtaken:
 
 def outlasting(one: OneTable) -> OneTable:
     """The same table as another run has it: a task that outlasts that run merges with it."""
-    other = OneTable(one.folder, one.table, ROW, MergeEngine.ARROW)
+    other = OneTable(one.folder, one.table, ROW)
     other.tables, other.quality, other.writer = one.tables, one.quality, replace(one.writer, part_max_bytes=1 << 30)
     return other
 
@@ -226,8 +194,6 @@ def test_changes_are_merged_once_if_another_commit_comes_first(
 ) -> None:
     """That of a task that outlasted its run, with the same changes or fewer; or one that merges nothing."""
     twins = Twins(tmp_path, mode, histories=60)
-    for one in twins.tables:
-        one.engine = MergeEngine.ARROW
     twins.load()
     twins.change(2, 300)
     one, whole = twins.tables
@@ -278,7 +244,6 @@ def test_who_is_overtaken_again_and_again_leaves_it_to_the_next_round(
 ) -> None:
     twins = Twins(tmp_path, histories=60)
     one = twins.tables[0]
-    one.engine = MergeEngine.ARROW
     twins.load()
     twins.change(2, 300)
 
@@ -298,8 +263,6 @@ def test_what_another_run_has_quarantined_is_looked_at_by_the_next_round(
 ) -> None:
     """Another run may have had other rules: its refused changes hold back later ones of their keys."""
     twins = Twins(tmp_path, histories=60)
-    for each in twins.tables:
-        each.engine = MergeEngine.ARROW
     twins.load()
     twins.change(2, 300)
     one = twins.tables[not in_parts]
@@ -317,8 +280,6 @@ def test_what_another_run_has_quarantined_is_looked_at_by_the_next_round(
 def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> None:
     twins = Twins(tmp_path, DeleteMode.SOFT, histories=100, truncates=True, truncate_chance=0.01)
     twins.change(1, 300, only_inserts=True)
-    for one in twins.tables:
-        one.engine = MergeEngine.ARROW
     twins.merge()
     twins.change(2, 400)
     parts, whole = twins.merge()
@@ -343,47 +304,36 @@ def test_a_truncate_replaces_every_row(tmp_path: Path, order: str, keyless: bool
         twins.truncate()
         twins.change(1, 300)
     (parts, _) = twins.merge()
-    assert parts.error is None and parts.applied is not None and parts.staged is None
+    assert parts.error is None and parts.applied is not None
     assert plain(twins.tables[0].rows) == plain(twins.source.rows)
     assert parts.applied.deleted == before and parts.applied.inserted == len(twins.source.rows)
     assert bool(twins.source.rows) == (order != "at the end")
 
 
 @pytest.mark.parametrize("mode", list(DeleteMode))
-@pytest.mark.parametrize("engine", [MergeEngine.SPARK, MergeEngine.ARROW])
-@pytest.mark.parametrize("kind", ["changes", "inserts", "truncate", "wide"])
+@pytest.mark.parametrize("kind", ["changes", "inserts", "truncate", "changes that are never marked"])
 def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
-    tmp_path: Path, mode: DeleteMode, engine: MergeEngine, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mode: DeleteMode, kind: str
 ) -> None:
     twins = Twins(tmp_path, mode, histories=400)
     twins.load()
     twins.mark_deleted(range(3, 40))
     before = len(twins.source.rows)
-    for one in twins.tables:
-        one.engine = engine
-    if kind == "wide":
-        monkeypatch.setattr(apply_method, "WIDE_ROW_BYTES", 1)
+    if kind == "changes that are never marked":
+        twins.never_mark()
     if kind == "truncate":
         twins.change(1, 200)
         twins.truncate()
     twins.change(1, 400, only_inserts=kind == "inserts")
     parts, whole = twins.merge()
     assert parts.error is None and whole.error is None
-    if kind == "truncate" and mode is DeleteMode.HARD:
-        assert parts.applied is not None and parts.applied.deleted == before
+    assert parts.applied is not None and whole.applied is not None
+    assert kind != "inserts" or parts.applied == whole.applied
+    if mode is DeleteMode.HARD:
+        assert kind != "truncate" or parts.applied.deleted == before
         assert plain(twins.tables[0].rows) == plain(twins.source.rows)
-    elif kind == "inserts" and mode is not DeleteMode.SOFT:
-        assert parts.applied is not None and parts.applied == whole.applied
-        assert twins.tables[0].contents() == twins.tables[1].contents()
-    elif kind == "wide" or engine is MergeEngine.ARROW:
-        assert parts.applied is not None and parts.staged is None
-        if mode is DeleteMode.HARD:
-            assert plain(twins.tables[0].rows) == plain(twins.source.rows)
-        elif engine is MergeEngine.ARROW:
-            assert twins.tables[0].contents() == twins.tables[1].contents()
     else:
-        without = ("versions",) if mode is DeleteMode.HISTORY else ()
-        assert parts.applied is None and staged_rows(parts, *without) == staged_rows(whole, *without)
+        assert twins.tables[0].contents() == twins.tables[1].contents()
 
 
 @pytest.mark.parametrize("kind", ["inserts", "changes", "truncate"])
@@ -397,15 +347,11 @@ def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: b
     twins.change(2, 300, only_inserts=kind == "inserts")
     for one in twins.tables:
         one.writer = replace(one.writer, part_max_bytes=max(one.writer.part_max_bytes, 3 * PART_BYTES))
-    # What is staged for Spark is not merged here, so the second time is the one after an interruption.
-    for engine in (MergeEngine.SPARK, MergeEngine.ARROW):
-        for one in twins.tables:
-            one.engine = engine
-        parts, whole = twins.merge()
-        assert parts.error is None and whole.error is None
-        mine, theirs = twins.quarantined
-        assert mine == theirs and len(mine) > 10
-        assert engine is MergeEngine.ARROW or quarantined(parts) == quarantined(whole) == QuarantineReport(len(mine))
+    parts, whole = twins.merge()
+    assert parts.error is None and whole.error is None
+    mine, theirs = twins.quarantined
+    assert mine == theirs and len(mine) > 10
+    assert quarantined(parts) == quarantined(whole) == QuarantineReport(len(mine))
     positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
     assert twins.tables[0].contents(*positions) == twins.tables[1].contents(*positions)
 
@@ -414,8 +360,6 @@ def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: b
 def test_a_slice_of_truncates_only(tmp_path: Path, mode: DeleteMode) -> None:
     twins = Twins(tmp_path, mode, histories=100)
     twins.load()
-    for one in twins.tables:
-        one.engine = MergeEngine.SPARK
     twins.tables[0].writer = replace(twins.tables[0].writer, part_max_bytes=1)
     before = len(twins.source.rows)
     twins.truncate()
@@ -424,7 +368,7 @@ def test_a_slice_of_truncates_only(tmp_path: Path, mode: DeleteMode) -> None:
     if mode is DeleteMode.HARD:
         assert parts.applied is not None and not twins.tables[0].rows
     else:
-        assert parts.applied is None and staged_rows(parts) == staged_rows(whole)
+        assert parts.applied is not None and twins.tables[0].contents() == twins.tables[1].contents()
         assert len(twins.tables[0].rows) == before, "deleted rows are kept"
 
 
@@ -432,8 +376,7 @@ def test_a_slice_of_truncates_only(tmp_path: Path, mode: DeleteMode) -> None:
 def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> None:
     twins = Twins(tmp_path, mode, histories=400)
     twins.load()
-    for one in twins.tables:
-        one.engine = MergeEngine.VECTORS
+    twins.mark_rows()
     for _ in range(2):
         twins.change(2, 400)
         parts, whole = twins.merge()
@@ -456,8 +399,7 @@ def test_parts_of_a_keyless_table_mark_rows(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(multiset_rows, "_FEW", few)
     twins = Twins(tmp_path, histories=8, keyless=True)
     twins.load()
-    for one in twins.tables:
-        one.engine = MergeEngine.VECTORS
+    twins.mark_rows()
     for _ in range(2):
         twins.change(2, 400)
         parts, whole = twins.merge()

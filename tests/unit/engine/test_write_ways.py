@@ -1,4 +1,4 @@
-"""How a slice reaches its lake table: files rewritten, rows marked, or staged for Spark."""
+"""How a slice reaches its lake table: files rewritten, or rows marked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.options import MergeEngine
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.schema.changes import LakeFeatures
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
@@ -39,50 +38,42 @@ def one(tmp_path: Path, source: SourceTable) -> OneTable:
 
 
 @pytest.mark.parametrize(
-    ("engine", "features", "most", "expected"),
+    ("features", "most", "expected"),
     [
-        (MergeEngine.AUTO, LakeFeatures.AUTO, SMALL, "rewritten"),
-        (MergeEngine.AUTO, LakeFeatures.AUTO, LARGE, "marked"),
-        (MergeEngine.AUTO, LakeFeatures.WIDEST, SMALL, "rewritten"),
-        (MergeEngine.AUTO, LakeFeatures.WIDEST, LARGE, "staged"),
-        (MergeEngine.ARROW, LakeFeatures.AUTO, LARGE, "rewritten"),
-        (MergeEngine.VECTORS, LakeFeatures.AUTO, SMALL, "marked"),
-        (MergeEngine.SPARK, LakeFeatures.AUTO, SMALL, "staged"),
+        (LakeFeatures.AUTO, SMALL, "rewritten"),
+        (LakeFeatures.AUTO, LARGE, "marked"),
+        (LakeFeatures.WIDEST, SMALL, "rewritten"),
+        (LakeFeatures.WIDEST, LARGE, "rewritten"),
     ],
 )
-def test_the_way_follows_from_size_features_and_engine(
-    one: OneTable, source: SourceTable, engine: MergeEngine, features: LakeFeatures, most: int, expected: str
+@pytest.mark.parametrize("part_max_bytes", [1 << 30, 100])
+def test_the_way_follows_from_size_and_features(
+    one: OneTable, source: SourceTable, features: LakeFeatures, most: int, expected: str, part_max_bytes: int
 ) -> None:
-    one.engine = engine
-    one.writer = replace(one.writer, rewrite_max_bytes=most, features=FeaturePolicy(features, most))
+    policy = FeaturePolicy(features, most)
+    one.writer = replace(one.writer, rewrite_max_bytes=most, features=policy, part_max_bytes=part_max_bytes)
     found = one.task(one.order(source.lsn))
     assert found.error is None
     lake = DeltaTable.open(one.lake)
     assert lake is not None
-    ways = {
-        "staged": found.staged is not None,
-        "marked": any(file.vector is not None for file in lake.files),
-    }
-    assert ways == {"staged": expected == "staged", "marked": expected == "marked"}
+    assert any(file.vector is not None for file in lake.files) == (expected == "marked")
     assert lake.has_deletion_vectors == (expected == "marked")
-    if expected != "staged":
-        assert plain(one.rows) == plain(source.rows)
+    assert plain(one.rows) == plain(source.rows)
 
 
 def test_a_table_that_has_vectors_is_marked_under_every_policy(one: OneTable, source: SourceTable) -> None:
-    one.engine = MergeEngine.VECTORS
+    one.mark_rows()
     one.merge(source.lsn)
     changed(one, source)
-    one.engine = MergeEngine.AUTO
     one.writer = replace(one.writer, rewrite_max_bytes=1, features=FeaturePolicy(LakeFeatures.WIDEST))
-    assert one.merge(source.lsn).staged is None
+    one.merge(source.lsn)
     assert plain(one.rows) == plain(source.rows)
 
 
 def test_the_feature_is_enabled_once_and_said_in_a_line(
     one: OneTable, source: SourceTable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one.engine = MergeEngine.VECTORS
+    one.mark_rows()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             one.merge(source.lsn)
@@ -108,17 +99,17 @@ def test_what_was_read_before_the_feature_came_on_is_decided_again(
         return done
 
     monkeypatch.setattr(DeltaTable, "enable_vectors", and_another)
-    one.engine = MergeEngine.VECTORS
+    one.mark_rows()
     one.merge(source.lsn)
     assert plain(one.rows) == plain(source.rows)
 
 
 def test_a_slice_is_not_marked_twice_by_two_writers(one: OneTable, source: SourceTable, tmp_path: Path) -> None:
-    one.engine = MergeEngine.VECTORS
+    one.mark_rows()
     one.merge(source.lsn)
     changed(one, source)
     commit, other = DeltaTable.commit, OneTable(tmp_path, TABLE, ROW)
-    other.engine = MergeEngine.VECTORS
+    other.mark_rows()
     is_first = [True]
 
     def late(table: DeltaTable, *given: object, **more: object) -> int:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.lake.apply.changes import prepare
-from cdc_core.lake.apply.strategy import MergeStrategy
+from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, defer
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
@@ -94,7 +94,7 @@ def test_what_goes_in_and_what_waits(events, refused, goes_in, effects):
 
 def test_an_insert_after_a_refused_delete_is_not_merely_appended():
     found = held(gone("a"), ins("a"), refused={0})
-    assert prepare(found.rows, TABLE, lake_schema(ROW)).strategy is MergeStrategy.MERGE
+    assert isinstance(prepare(found.rows, TABLE, lake_schema(ROW)), KeyedChanges)
 
 
 def test_half_of_a_change_that_is_let_in_later():

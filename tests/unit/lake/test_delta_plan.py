@@ -18,7 +18,6 @@ from cdc_core.lake.positions import (
     snapshot_app,
 )
 from cdc_core.lake.schema.lake_schema import check_names, holds, lake_properties, merge_schemas
-from cdc_core.lake.spark.expressions import quoted
 from cdc_core.schema.table import TableId
 
 ID = TableId("public", "t")
@@ -96,7 +95,3 @@ def test_history_is_a_property_of_the_table() -> None:
     assert lake_properties(15)["delta.logRetentionDuration"] == "interval 15 minutes"
     assert lake_properties(15)["delta.deletedFileRetentionDuration"] == "interval 1 hours"
     assert lake_properties(90)["delta.deletedFileRetentionDuration"] == "interval 2 hours"
-
-
-def test_names_are_quoted() -> None:
-    assert quoted("a`b c") == "`a``b c`"

@@ -1,0 +1,61 @@
+"""A lake table on disk to which prepared slices are applied, one Delta commit each; read by delta-rs and by Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_core.lake.apply.changes import Changes, apply
+from cdc_core.lake.apply.ways import REWRITE, Ways
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.schema.lake_schema import lake_properties
+from tests.support.spark import lake_rows
+
+REWRITTEN, MARKED = "rewritten", "marked"
+
+
+class AppliedLake:
+    """One Delta table; ``spark`` None: it is not read by Spark."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, spark: Any = None) -> None:
+        self.spark = spark
+        self.table = DeltaTable.create(str(folder / "lake"), schema, lake_properties(0))
+        self.commits = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """One more file."""
+        self.table.commit([self.table.write(rows)])
+
+    def apply(self, changes: Changes, way: str = REWRITTEN) -> tuple[int, int, int]:
+        """Apply a slice; rows inserted, updated and deleted."""
+        self.commits += 1
+        if way == MARKED:
+            self.table.enable_vectors()
+        rewrite = apply(self.table, changes, ways=Ways(0) if way == MARKED else REWRITE)
+        added = [self.table.write(rows) for rows in rewrite.rows]
+        self.table.commit(added, rewrite.removed, marked=rewrite.marked, txns={"test": self.commits})
+        return rewrite.inserted, rewrite.updated, rewrite.deleted
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row, as delta-rs reads it and, if there is a session, Spark too; maps as dictionaries."""
+        rows = lake_rows(self.table.path)
+        if self.spark is not None:
+            found = self.spark.read.format("delta").load(self.table.path).toArrow()
+            assert texts(pa.table(found), self.table.schema.names) == texts(rows, self.table.schema.names)
+        return rows
+
+
+def texts(rows: pa.Table | list[dict[str, Any]], names: list[str]) -> list[str]:
+    """Rows as texts, sorted; the entries of a map have no order."""
+    found = rows.to_pylist() if isinstance(rows, pa.Table) else rows
+    return sorted(repr([_ordered(row[name]) for name in names]) for row in found)
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return sorted(value.items(), key=repr)
+    is_map = isinstance(value, list) and value and all(isinstance(each, tuple) for each in value)
+    return sorted(value, key=repr) if is_map else value
