@@ -20,6 +20,7 @@ from cdc_core.engine.envelopes.run import EnvelopeRun
 from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.envelopes.table_rows import OnProgress, TableRows
 from cdc_core.engine.reading.own_rows import OwnRows
+from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.envelope.context import EnvelopeContext
@@ -123,6 +124,11 @@ class Events:
         """Report the rows of snapshots, and what of the stream is durable."""
         self._rows.on_progress = on_progress
         self._marked.report(on_batch)
+
+    @property
+    def seen(self) -> Seen:
+        """What of the stream was received; may be asked by any thread."""
+        return self._run.seen
 
     @property
     def tables(self) -> list[TableSchema]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.config.connector import ConnectorConfig
+from cdc_core.engine.reading.seen import Seen
+from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import BatchReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.observe.endpoint import metrics_of
-from cdc_core.observe.metrics import ConnectorMetrics
+from cdc_core.observe.metrics import ConnectorMetrics, Queue, StreamFacts
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress
+
+# Coordinates of SourceEventPosition, as in Debezium's offsets: those of ``LastChange`` after the table.
+_POSITION = ("lsn", "lsn_commit", "txId", "ts_usec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Meter:
         """Count micro-batches and rounds of the stream."""
 
         def on_batch(report: BatchReport) -> None:
-            self.metrics.batch(sum(report.events.values()), report.commit_lsn, report.lag_bytes, report.lag_seconds)
+            self.metrics.batch(sum(report.events.values()), report.lag_bytes, report.behind_seconds)
             if given.on_batch is not None:
                 given.on_batch(report)
 
@@ -59,11 +65,44 @@ class Meter:
             }
             failed = {str(table) for table in report.failed}
             missing = {str(table): count for table, count in report.missing.items()}
-            self.metrics.round(report.seconds, report.lag_bytes, report.lag_seconds, merged, failed, missing)
+            waiting = {str(m.table): m.waiting for m in report.merges}
+            waiting |= {str(table): replay.waiting for table, replay in report.replays.items()}
+            checks = {
+                (str(m.table), rule.name, rule.severity): rule.failed
+                for m in report.merges
+                for rule in (m.check.rules if m.check else ())
+                if rule.failed
+            }
+            self.metrics.round(
+                report.seconds, report.lag_bytes, report.lag_seconds, merged, failed, missing, waiting, checks
+            )
             if given.on_round is not None:
                 given.on_round(report)
 
-        return replace(given, on_batch=on_batch, on_round=on_round)
+        def on_unmerged(unmerged: Mapping[TableId, str]) -> None:
+            self.metrics.standing(str(table) for table in unmerged)
+            if given.on_unmerged is not None:
+                given.on_unmerged(unmerged)
+
+        return replace(given, on_batch=on_batch, on_round=on_round, on_unmerged=on_unmerged)
+
+    def follow(self, seen: Seen, waiting: Callable[[], Waiting] | None = None) -> None:
+        """Show what a connection has received, and what of that is not durable, until the stream is disconnected."""
+
+        def facts() -> StreamFacts:
+            held = None if waiting is None else waiting()
+            last = seen.last
+            position = {} if last is None else dict(zip(_POSITION, astuple(last)[2:], strict=True))
+            return StreamFacts(
+                seen.transactions,
+                seen.filtered,
+                seen.last_xid,
+                None if last is None else last.table,
+                position,
+                None if held is None else Queue(held.rows, held.most_rows, held.bytes, held.most_bytes),
+            )
+
+        self.metrics.follow(facts)
 
     def _note(self, one: Notification) -> None:
         data = one.additional_data
@@ -85,7 +124,18 @@ def meter(context: RunContext) -> Meter:
     """The connector's meter, served if ``wal2lake.metrics.port`` is set."""
     config = context.config
     observe = config.observe
-    return Meter(metrics_of(context.name, observe.metrics_host, observe.metrics_port, data_docs_sites(config)))
+    sites, tags = data_docs_sites(config), observe.custom_metric_tags
+    return Meter(metrics_of(context.name, observe.metrics_host, observe.metrics_port, sites, tags))
+
+
+def show_quarantined(context: RunContext, meter: Meter, tables: Sequence[TableSchema]) -> None:
+    """Show what is in quarantine at the start of a stream into the lake, if metrics are served."""
+    from cdc_core.engine.status import lake_status
+
+    if context.config.observe.metrics_port and context.has_lake:
+        known, _ = lake_status(context.paths, context.scope, tables, {}, False, lambda table: False)
+        quarantined = {str(table): status.quarantined for table, status in known.items() if status.quarantined}
+        meter.metrics.standing((), quarantined)
 
 
 def data_docs_sites(config: ConnectorConfig) -> list[Path]:

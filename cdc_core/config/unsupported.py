@@ -117,7 +117,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
 _NOT_YET: dict[str, tuple[str, ...]] = {
     LATER_CLASSES: ("snapshot.locking.mode.custom.name", "snapshot.query.mode.custom.name"),
     LATER_SIGNALS: ("signal.emit.failure.max.retries",),
-    LATER_METRICS: ("custom.metric.tags", "statistics.metrics.enabled", "advanced.metrics.enable"),
+    LATER_METRICS: ("statistics.metrics.enabled", "advanced.metrics.enable"),
     LATER_GUARDRAIL: ("guardrail.collections.max", "guardrail.collections.limit.action"),
 }
 # Ignoring these changes nothing that is captured: ``check --explain`` lists them, a run does not warn.

@@ -51,7 +51,8 @@ class CheckReport:
 class BatchReport:
     """One micro-batch made durable in the changelog tables, or in Kafka. ``events``: the number of rows of each table.
 
-    ``lag_seconds``: since the commit of its last transaction if more is waiting, else 0; None where rounds tell it.
+    ``behind_seconds``: since the commit of its last transaction, at the time at which it was durable; None if no
+    transaction ended in it.
     """
 
     number: int
@@ -59,7 +60,7 @@ class BatchReport:
     commit_lsn: Lsn
     lag_bytes: int
     seconds: float
-    lag_seconds: float | None = None
+    behind_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,22 +27,24 @@ _metrics: dict[tuple[str, int, str], ConnectorMetrics] = {}
 _docs: dict[tuple[str, int], tuple[Path, ...]] = {}
 
 
-def metrics_of(name: str, host: str, port: int, docs: Sequence[Path] = ()) -> ConnectorMetrics:
+def metrics_of(
+    name: str, host: str, port: int, docs: Sequence[Path] = (), tags: Sequence[tuple[str, str]] = ()
+) -> ConnectorMetrics:
     """Return the metrics of the connector ``name``, served at ``http://host:port/metrics`` unless ``port`` is 0.
 
     The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/``. The result is the same
-    object for the same connector and address, so that counts continue from the snapshot to the stream. If the address
-    is in use, the run has no endpoint, and a message is logged.
+    object for the same connector and address (with the ``tags`` of the first call), so that counts continue from the
+    snapshot to the stream. If the address is in use, the run has no endpoint, and a message is logged.
     """
     if not port:
-        return ConnectorMetrics(name)
+        return ConnectorMetrics(name, tags=tags)
     with _lock:
         _docs[host, port] = tuple(docs) or _docs.get((host, port), ())
         known = _metrics.get((host, port, name))
         if known is not None:
             return known
         registry = _registries.get((host, port)) or _served(host, port)
-        made = ConnectorMetrics(name)
+        made = ConnectorMetrics(name, tags=tags)
         if registry is not None:
             _registries[host, port] = registry
             registry.register(made)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # imported only if metrics are served, which requires a port
@@ -34,11 +34,37 @@ class SnapshotState:
     paused_seconds: float = 0.0
     is_aborted: bool = False
     last_event: float | None = None
+    last_table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Changes that were received and are not durable, and the bounds of their number and their bytes."""
+
+    rows: int
+    most_rows: int
+    bytes: int
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What one connection has received. ``table`` is that of the last change, ``position`` where that is.
+
+    ``filtered``: changes of tables that are not captured. ``queue`` is None where changes do not wait in this process.
+    """
+
+    transactions: int = 0
+    filtered: int = 0
+    transaction_id: int | None = None
+    table: str | None = None
+    position: Mapping[str, int] = field(default_factory=dict)
+    queue: Queue | None = None
 
 
 @dataclass(slots=True)
 class StreamState:
-    """The stream since the process started."""
+    """The stream since the process started. ``seen`` are the facts of the connections that have ended."""
 
     is_connected: bool = False
     tables: set[str] = field(default_factory=set)
@@ -46,7 +72,6 @@ class StreamState:
     last_event: float | None = None
     lag_bytes: int = 0
     lag_seconds: float = 0.0
-    lsn: int = 0
     rounds: int = 0
     round_seconds: float = 0.0
     waiting_since: float | None = None
@@ -54,13 +79,24 @@ class StreamState:
     merged: dict[str, list[int]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     missing: dict[str, int] = field(default_factory=dict)
+    seen: StreamFacts = field(default_factory=StreamFacts)
+    last_round: float | None = None
+    quarantined: dict[str, int] = field(default_factory=dict)
+    failed_checks: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
 
 class ConnectorMetrics:
-    """The metrics of one connector; updated by any thread, read by the Prometheus server."""
+    """The metrics of one connector; updated by any thread, read by the Prometheus server.
 
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    ``tags`` are labels of every metric (``custom.metric.tags``).
+    """
+
+    def __init__(
+        self, name: str, clock: Callable[[], float] = time.monotonic, tags: Sequence[tuple[str, str]] = ()
+    ) -> None:
         self._name = name
+        self._tags = dict(tags)
+        self._facts: Callable[[], StreamFacts] | None = None
         self._now = clock
         self._lock = threading.Lock()
         self._snapshot: SnapshotState | None = None
@@ -91,7 +127,7 @@ class ConnectorMetrics:
             held = self._snapshot
             if held is not None:
                 held.rows[table] = max(rows, held.rows.get(table, 0))
-                held.last_event = self._now()
+                held.last_event, held.last_table = self._now(), table
                 if done:
                     held.left.discard(table)
 
@@ -127,6 +163,19 @@ class ConnectorMetrics:
         """Record that the stream ended."""
         with self._lock:
             self._stream.is_connected = False
+            self._stream.seen, self._facts = replace(self._seen(), queue=None), None
+
+    def follow(self, facts: Callable[[], StreamFacts]) -> None:
+        """Ask for the facts of the connection at each scrape, in the thread of the server, until it ends."""
+        with self._lock:
+            self._facts = facts
+
+    def standing(self, unmerged: Iterable[str], quarantined: Mapping[str, int] | None = None) -> None:
+        """Record the tables that are not merged, and, unless None, how many changes of tables are in quarantine."""
+        with self._lock:
+            self._stream.paused = set(unmerged)
+            if quarantined is not None:
+                self._stream.quarantined = dict(quarantined)
 
     def waiting(self, cause: str) -> None:
         """Record that the run waits before it tries again; ``cause`` is the class of the error."""
@@ -140,13 +189,13 @@ class ConnectorMetrics:
         with self._lock:
             self._stream.waiting_since = None
 
-    def batch(self, events: int, lsn: int, lag_bytes: int, lag_seconds: float | None = None) -> None:
-        """Record a durable micro-batch. ``lag_seconds`` is None where rounds tell it."""
+    def batch(self, events: int, lag_bytes: int, behind_seconds: float | None = None) -> None:
+        """Record a durable micro-batch. ``behind_seconds`` is the age of its last commit, None without one."""
         with self._lock:
             held = self._stream
             held.events += events
-            held.lsn, held.lag_bytes, held.last_event = lsn, lag_bytes, self._now()
-            held.lag_seconds = held.lag_seconds if lag_seconds is None else lag_seconds
+            held.lag_bytes, held.last_event = lag_bytes, self._now()
+            held.lag_seconds = held.lag_seconds if behind_seconds is None else behind_seconds
 
     def round(
         self,
@@ -156,16 +205,25 @@ class ConnectorMetrics:
         merged: Mapping[str, Sequence[int]],
         paused: set[str],
         missing: Mapping[str, int],
+        quarantined: Mapping[str, int] | None = None,
+        failed_checks: Mapping[tuple[str, str, str], int] | None = None,
     ) -> None:
         """Record a merged round. ``merged``: rows inserted, updated, deleted and quarantined by table.
 
-        ``missing``: rows that changes update or delete and that the lake table does not have, by table.
+        ``lag_seconds``: the age of the newest merged commit while more changes wait, else 0. ``missing``: rows that
+        changes update or delete and that the lake table does not have, by table. ``quarantined``: changes that are in
+        quarantine now, by table. ``failed_checks``: rows that failed a rule, by table, rule and severity.
         """
         with self._lock:
             held = self._stream
             held.rounds += 1
             held.round_seconds += seconds
-            held.lag_bytes, held.lag_seconds, held.paused = lag_bytes, lag_seconds, set(paused)
+            held.last_round = self._now()
+            held.lag_bytes, held.paused = lag_bytes, set(paused)
+            held.lag_seconds = lag_seconds or held.lag_seconds
+            held.quarantined.update(quarantined or {})
+            for check, rows in (failed_checks or {}).items():
+                held.failed_checks[check] = held.failed_checks.get(check, 0) + rows
             for table, counts in merged.items():
                 sums = held.merged.setdefault(table, [0] * len(_CHANGES))
                 held.merged[table] = [a + b for a, b in zip(sums, counts, strict=True)]
@@ -178,7 +236,7 @@ class ConnectorMetrics:
         """Yield the current values, with snapshot attributes only once there was a snapshot."""
         with self._lock:
             now = self._now()
-            found = [*self._streaming(now), *self._own(), *self._faults(now)]
+            found = [*self._streaming(now), *self._read(), *self._own(now), *self._judged(), *self._faults(now)]
             if self._snapshot is not None:
                 found += self._of_snapshot(self._snapshot, now)
         by_name: dict[str, Metric] = {}
@@ -187,7 +245,23 @@ class ConnectorMetrics:
             known = by_name.setdefault(metric.name, metric)
             if known is not metric:
                 known.samples.extend(metric.samples)
-        yield from by_name.values()
+        for metric in by_name.values():
+            metric.samples = [one._replace(labels={**one.labels, **self._tags}) for one in metric.samples]
+            yield metric
+
+    def _seen(self) -> StreamFacts:
+        """The facts of all connections; the last event is that of the last one that had any."""
+        before = self._stream.seen
+        now = StreamFacts() if self._facts is None else self._facts()
+        last = before if now.table is None else now
+        return StreamFacts(
+            before.transactions + now.transactions,
+            before.filtered + now.filtered,
+            before.transaction_id if now.transaction_id is None else now.transaction_id,
+            last.table,
+            last.position,
+            now.queue,
+        )
 
     def _gauge(self, context: str, attribute: str, text: str, value: float) -> Metric:
         from prometheus_client.core import GaugeMetricFamily
@@ -214,15 +288,46 @@ class ConnectorMetrics:
         found = dict.fromkeys(tables, 1)
         return self._by_table(context, "CapturedTables", "1 for each captured table.", found)
 
-    def _streaming(self, now: float) -> list[Metric]:
+    def _monitored(self, context: str, tables: set[str]) -> Metric:
+        found = dict.fromkeys(tables, 1)
+        return self._by_table(context, "MonitoredTables", "As CapturedTables; Debezium's former name.", found)
+
+    def _last_event(self, context: str, table: str | None) -> Metric:
+        found = {} if table is None else {table: 1}
+        return self._by_table(context, "LastEvent", "1 for the table of the last event.", found)
+
+    def _read(self) -> list[Metric]:
+        """What was received, whether it is durable or not."""
         from prometheus_client.core import GaugeMetricFamily
 
+        seen = self._seen()
+        position = GaugeMetricFamily(
+            "debezium_metrics_SourceEventPosition",
+            "Position of the last event: LSN, LSN of its commit, transaction id, commit time in microseconds.",
+            labels=(*_LABELS, "coordinate"),
+        )
+        for coordinate, value in seen.position.items():
+            position.add_metric((STREAMING, self._name, _PLUGIN, coordinate), value)
+        values: dict[str, tuple[str, float]] = {
+            "NumberOfEventsFiltered": ("Changes received of tables that are not captured.", seen.filtered),
+            "NumberOfCommittedTransactions": ("Transactions received.", seen.transactions),
+        }
+        if seen.transaction_id is not None:
+            values["LastTransactionId"] = ("Id of the last transaction received.", seen.transaction_id)
+        if seen.queue is not None:
+            queue = seen.queue
+            values |= {
+                "QueueTotalCapacity": ("How many changes may wait until they are durable.", queue.most_rows),
+                "QueueRemainingCapacity": ("How many more may wait.", max(0, queue.most_rows - queue.rows)),
+                "MaxQueueSizeInBytes": ("How many bytes of changes may wait.", queue.most_bytes),
+                "CurrentQueueSizeInBytes": ("How many bytes of changes wait.", queue.bytes),
+            }
+        gauges = [self._gauge(STREAMING, name, text, value) for name, (text, value) in values.items()]
+        return [*gauges, self._last_event(STREAMING, seen.table), position]
+
+    def _streaming(self, now: float) -> list[Metric]:
         held, gauge = self._stream, self._gauge
         behind = round(held.lag_seconds * 1000)
-        position = GaugeMetricFamily(
-            "debezium_metrics_SourceEventPosition", "Position of the last event.", labels=(*_LABELS, "coordinate")
-        )
-        position.add_metric((STREAMING, self._name, _PLUGIN, "lsn"), held.lsn)
         return [
             gauge(STREAMING, "Connected", "Whether the stream is connected to the server.", held.is_connected),
             gauge(STREAMING, "TotalNumberOfEventsSeen", "Events read since the process started.", held.events),
@@ -230,11 +335,11 @@ class ConnectorMetrics:
             gauge(
                 STREAMING,
                 "MilliSecondsBehindSource",
-                "Time since the source's commit of the newest merged transaction, while more changes are waiting.",
+                "Time from the commit of the last change to its processing; of the newest merged one while more wait.",
                 behind,
             ),
             self._captured(STREAMING, held.tables),
-            position,
+            self._monitored(STREAMING, held.tables),
         ]
 
     def _of_snapshot(self, held: SnapshotState, now: float) -> list[Metric]:
@@ -257,6 +362,8 @@ class ConnectorMetrics:
             *(self._gauge(SNAPSHOT, name, text, float(value)) for name, text, value in values),
             self._since(SNAPSHOT, held.last_event, now),
             self._captured(SNAPSHOT, held.tables),
+            self._monitored(SNAPSHOT, held.tables),
+            self._last_event(SNAPSHOT, held.last_table),
             self._by_table(SNAPSHOT, "RowsScanned", "Rows read of each table.", held.rows),
         ]
 
@@ -276,7 +383,25 @@ class ConnectorMetrics:
             retries.add_metric((self._name, fault), count)
         return [waiting, retries]
 
-    def _own(self) -> list[Metric]:
+    def _judged(self) -> list[Metric]:
+        """What quality rules refuse."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        quarantined = GaugeMetricFamily(
+            "wal2lake_quarantined_rows", "Changes that are waiting in quarantine.", labels=("name", "table")
+        )
+        for table, count in sorted(self._stream.quarantined.items()):
+            quarantined.add_metric((self._name, table), count)
+        failed = CounterMetricFamily(
+            "wal2lake_failed_check_rows",
+            "Rows that failed a quality rule.",
+            labels=("name", "table", "rule", "severity"),
+        )
+        for (table, rule, severity), count in sorted(self._stream.failed_checks.items()):
+            failed.add_metric((self._name, table, rule, severity), count)
+        return [quarantined, failed]
+
+    def _own(self, now: float) -> list[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         held = self._stream
@@ -306,7 +431,14 @@ class ConnectorMetrics:
         )
         for table, count in sorted(held.missing.items()):
             missing.add_metric((self._name, table), count)
-        return [lag, rounds, seconds, changed, paused, missing]
+        age = GaugeMetricFamily(
+            "wal2lake_last_round_age_seconds",
+            "Time since the last round; none is needed while nothing changes.",
+            labels=("name",),
+        )
+        if held.last_round is not None:
+            age.add_metric((self._name,), round(now - held.last_round, 3))
+        return [lag, rounds, seconds, age, changed, paused, missing]
 
 
 _CHANGES = ("inserted", "updated", "deleted", "quarantined")

@@ -19,6 +19,9 @@ _WINDOW = re.compile(r"(\d+)([mhd])")
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 # Dagster's daemon and the sensor check a table once or twice a minute.
 _LEAST_WINDOW_SECONDS = 300
+_LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+OWN_LABELS = ("change", "context", "coordinate", "fault", "name", "plugin", "rule", "severity", "table")
+"""Labels of metrics (``metrics``), and that no tag may have."""
 _TAG = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
 
@@ -61,6 +64,19 @@ def parse_tags(text: str) -> tuple[tuple[str, str], ...]:
     pairs = [tuple(part.strip() for part in entry.partition("=")[::2]) for entry in parse_list(text)]
     if not all(_TAG.fullmatch(name) and (not value or _TAG.fullmatch(value)) for name, value in pairs):
         raise ValueError("name=value pairs of letters, digits, _, - and ., separated by commas")
+    return tuple((name, value) for name, value in pairs)
+
+
+def parse_metric_tags(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse ``name=value`` pairs, separated by commas, whose names Prometheus accepts as labels."""
+    pairs = [tuple(part.strip() for part in entry.partition("=")[::2]) for entry in parse_list(text)]
+    names = [name for name, _ in pairs]
+    is_valid = all(_LABEL.fullmatch(name) and name not in OWN_LABELS and value for name, value in pairs)
+    if not is_valid or len(set(names)) < len(names):
+        raise ValueError(
+            "name=value pairs separated by commas; a name has letters, digits and _, occurs once, and is none of "
+            f"{', '.join(OWN_LABELS)}"
+        )
     return tuple((name, value) for name, value in pairs)
 
 
@@ -126,7 +142,7 @@ def _window_seconds(text: str) -> int:
 
 
 parse_freshness.kind = "list"  # type: ignore[attr-defined]
-parse_owners.kind = parse_tags.kind = parse_check_levels.kind = "list"  # type: ignore[attr-defined]
+parse_metric_tags.kind = parse_owners.kind = parse_tags.kind = parse_check_levels.kind = "list"  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +193,12 @@ class ObserveOptions:
     )
     metrics_host: str = option(
         "wal2lake.metrics.host", "127.0.0.1", "Address on which wal2lake.metrics.port listens; 0.0.0.0 for all."
+    )
+    custom_metric_tags: tuple[tuple[str, str], ...] = option(
+        "custom.metric.tags",
+        (),
+        "Labels of every metric: env=prod,team=sales. Names of the metrics' own labels are refused.",
+        parse=parse_metric_tags,
     )
     log_format: LogFormat = option(
         "wal2lake.log.format",

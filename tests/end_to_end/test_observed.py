@@ -15,9 +15,12 @@ from tests.support.waits import wait_until
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 ORDERS = TableId("public", "orders")
+QUARANTINED = ("wal2lake_quarantined_rows", None, "public.orders")
 SCHEMA = """
 create table orders (id int primary key, note text);
 create table empty (id int primary key);
+create table elsewhere (id int primary key);
+create publication observed_all for all tables;
 insert into orders select g, 'order ' || g from generate_series(1, 100) g;
 """
 
@@ -30,6 +33,7 @@ def scraped(port):
         (one.name.removeprefix("debezium_metrics_"), one.labels.get("context"), one.labels.get("table")): one.value
         for family in text_string_to_metric_families(text)
         for one in family.samples
+        if one.labels["env"] == "prod"
     }
 
 
@@ -42,7 +46,10 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
     database, port = pg.database("observed"), free_port()
     pg.execute(database, SCHEMA)
     more = {
-        "schema.include.list": "public",
+        "table.include.list": "public.orders,public.empty",
+        "publication.name": "observed_all",
+        "custom.metric.tags": "env=prod",
+        "wal2lake.quality.rule.short": "public.orders: length(after.note) < 20",
         "notification.enabled.channels": "sink",
         "wal2lake.metrics.port": str(port),
         **lake_settings(tmp_path),
@@ -54,6 +61,7 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         pg.execute(
             database, "insert into orders values (200, 'streamed'), (201, 'too'); delete from orders where id = 1"
         )
+        pg.execute(database, "insert into elsewhere values (1), (2)")
         wait_until(lambda: difference(file, [ORDERS]) == [], 90, "the changes")
         # The lake shows a round's changes a moment before the round is counted.
         wait_until(lambda: scraped(port)["TotalNumberOfEventsSeen", "streaming", None] == 3, 30, "the count")
@@ -62,11 +70,30 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         assert found["SnapshotCompleted", "snapshot", None] == 1
         assert (found["TotalTableCount", "snapshot", None], found["RemainingTableCount", "snapshot", None]) == (2, 0)
         assert found["RowsScanned", "snapshot", "public.orders"] == 100
+        wait_until(lambda: scraped(port)["NumberOfEventsFiltered", "streaming", None] == 2, 30, "what is not captured")
+        found = scraped(port)
+        assert (
+            found["LastEvent", "streaming", "public.orders"]
+            == found["MonitoredTables", "streaming", "public.empty"]
+            == 1
+        )
+        assert found["NumberOfCommittedTransactions", "streaming", None] >= 2
+        assert 0 < found["MilliSecondsBehindSource", "streaming", None] < 60_000
+        assert found["QueueRemainingCapacity", "streaming", None] == found["QueueTotalCapacity", "streaming", None] > 0
+        assert (
+            0 == found["CurrentQueueSizeInBytes", "streaming", None] < found["MaxQueueSizeInBytes", "streaming", None]
+        )
+        assert 0 <= found["wal2lake_last_round_age_seconds", None, None] < 60
+        xid = pg.execute(database, "select xmin::text::bigint from elsewhere limit 1")[0][0]
+        assert found["LastTransactionId", "streaming", None] == xid
+        pg.execute(database, "insert into orders values (300, repeat('x', 30))")
+        wait_until(lambda: scraped(port).get(QUARANTINED) == 1, 30, "the refused row")
+        assert scraped(port)["wal2lake_failed_check_rows_total", None, "public.orders"] == 1
 
         data = json.dumps({"type": "incremental", "data-collections": ["public.orders"]})
         # The borrowed Java process is the run's, and a signal needs none.
         assert program.run("signal", file, "execute-snapshot", "--data", data, own_java=True).returncode == 0
-        wait_until(lambda: scraped(port).get(("RowsScanned", "snapshot", "public.orders")) == 101, 60, "the snapshot")
+        wait_until(lambda: scraped(port).get(("RowsScanned", "snapshot", "public.orders")) == 102, 60, "the snapshot")
         # The rows are counted before the end of the snapshot is told.
         wait_until(lambda: ("Incremental", "COMPLETED") in kinds_told(told), 60, "word of the end")
         assert running.end(2) in (0, -2), running.said()
@@ -78,4 +105,7 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         assert ("Incremental", kind) in kinds
     statuses = {data["scanned_collection"]: data["status"] for _, kind, data in kept if "scanned_collection" in data}
     assert statuses == {"public.orders": "SUCCEEDED", "public.empty": "EMPTY"}
+    # What an earlier run has refused is shown from the start.
+    with program.started("run", file):
+        wait_until(lambda: scraped(port).get(QUARANTINED) == 1, 30, "the quarantine of the run before")
     pg.drop_database(database)

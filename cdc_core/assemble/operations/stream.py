@@ -9,7 +9,7 @@ from typing import Any
 from cdc_core.assemble.beside import EventsBeside, record_topics_of
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import own_rows
-from cdc_core.assemble.metrics import connected, meter
+from cdc_core.assemble.metrics import Meter, connected, meter, show_quarantined
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.renewed import needing_sender, note_sender
 from cdc_core.assemble.sinks import open_sink
@@ -91,9 +91,7 @@ def stream(
             open_notifier(context, metered.notification(on_notification)) as notifier,
             connected(metered, [str(table.id) for table in tables]),
         ):
-            report = _drain(
-                context, source, tables, start, until, session, metered.hooks(hooks), notifier, inbox, recorded
-            )
+            report = _drain(context, source, tables, start, until, session, hooks, notifier, inbox, recorded, metered)
         if report.stopped_by not in ("time", RENEWAL):
             source.drop_on_stop()
         return report
@@ -110,6 +108,7 @@ def _drain(
     notifier: Notifier,
     inbox: Inbox | None,
     recorded: RecordedStream | None,
+    metered: Meter,
 ) -> StreamReport:
     engine = context.config.engine
     catalog = _describing(context, source)
@@ -144,7 +143,9 @@ def _drain(
             confirm = replication.confirm if gate is None else gate.confirm
             into = sink if events is None or gate is None else events.sink(sink, gate)
             confirmations = Confirmations(confirm, None if recorded is None else recorded.log)
-            run = _run(context, source, reader, into, confirmations, start, hooks, recorded)
+            run = _run(context, source, reader, into, confirmations, start, metered.hooks(hooks), recorded)
+            show_quarantined(context, metered, tables)
+            metered.follow(reader.seen, lambda: reader.waiting)
             try:
                 report = run.run(until)
                 if events is not None and gate is not None:

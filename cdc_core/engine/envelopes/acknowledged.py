@@ -53,7 +53,7 @@ class Acknowledged:
         if not done:
             return
         self._number += 1
-        behind = max(0.0, time.time() - done[-1].commit_ts_us / 1e6) if self._waiting else 0.0
+        behind = max(0.0, time.time() - done[-1].commit_ts_us / 1e6)
         seconds = time.monotonic() - done[0].began
         lag = max(0, wal_end - durable)
         self._on_batch(BatchReport(self._number, dict(rows), Lsn(done[-1].lsn), lag, seconds, behind))

@@ -16,6 +16,7 @@ from cdc_core.engine.envelopes.segments import Segments, SlotSegments
 from cdc_core.engine.envelopes.table_rows import TableRows
 from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.idle import IdleEnd
+from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.envelope.context import EnvelopeContext
@@ -38,7 +39,10 @@ _CHUNK_SECONDS = 0.005
 
 
 class EnvelopeRun:
-    """Takes snapshots and follows the stream, into ``marked``, which is opened before a method is called."""
+    """Takes snapshots and follows the stream, into ``marked``, which is opened before a method is called.
+
+    ``seen``: what of the stream was received.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class EnvelopeRun:
         self._marked = marked
         self._signals: EnvelopeSignals | None = None
         self._is_calm = True
+        self.seen = Seen()
 
     def use_signals(self, signals: EnvelopeSignals) -> None:
         """Process signals while streaming."""
@@ -154,6 +159,7 @@ class EnvelopeRun:
                 continue
             found = segments.next(self._segment_seconds())
             if found is not None:
+                self.seen.note(found)
                 found = found if delivered is None else delivered.rest(found)
                 records = events.records(found, xmin.now())
                 if signals is not None:

@@ -32,10 +32,11 @@ class SignalTable:
 
 
 class Added(NamedTuple):
-    """What a part brought: ``bytes`` of rows, whether there was any row, signal or message, whether the batch was empty
-    before and is not any more.
+    """What a part brought: ``rows`` and their ``bytes``, whether there was any row, signal or message, whether the
+    batch was empty before and is not any more.
     """
 
+    rows: int
     bytes: int
     is_change: bool
     is_first: bool
@@ -67,7 +68,7 @@ class BatchBuilder:
         self._add(part)
         # Not a transaction's begin and end: a server may send those of tables that are not captured.
         is_change = (batch.rows, len(batch.signals)) != (rows, signals) or StreamTable.MESSAGES in part.own_rows
-        return Added(batch.bytes - size, is_change, was_empty and self.has_content)
+        return Added(batch.rows - rows, batch.bytes - size, is_change, was_empty and self.has_content)
 
     def take(self) -> Batch:
         """Return the batch, whose files are complete, and begin the next one."""

@@ -16,6 +16,7 @@ from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.continuity import CommitWatch
 from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.own_rows import OwnRows
+from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableSchema
@@ -43,7 +44,7 @@ class Tap(Protocol):
 class SegmentSorter:
     """Sorts the segments of one stream. ``delivered`` leaves out what another connector has delivered; ``tap`` gets it.
 
-    ``own_rows`` makes the rows of the stream's own tables; None if nothing stores them.
+    ``own_rows`` makes the rows of the stream's own tables; None if nothing stores them. ``seen``: what was sorted.
 
     ``describe`` returns the table of a Relation message at an LSN, None for one that is not captured.
     """
@@ -58,6 +59,7 @@ class SegmentSorter:
     ) -> None:
         self._describe, self._watch, self._tap, self._delivered = describe, watch, tap, delivered
         self._own_rows = own_rows
+        self.seen = Seen()
         self._state = StreamState()
 
     @property
@@ -68,6 +70,7 @@ class SegmentSorter:
     def parts(self, segment: Segment) -> Iterator[SegmentPart]:
         """Return a segment of pgoutput's messages in parts. Raises BrokenStreamError."""
         found = sort_segment(segment, self._state, self._describe)
+        self.seen.note(found)
         if self._watch is not None:
             self._watch.note(found)
         if self._tap is not None:

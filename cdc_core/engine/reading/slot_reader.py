@@ -48,6 +48,7 @@ from cdc_core.decode.plugin import NoTranslator, Translator
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.batch_builder import BatchBuilder
+from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.segment_parts import SegmentPart
 from cdc_core.engine.reading.segment_sorter import SegmentSorter
 from cdc_core.errors import UnreachableError
@@ -57,6 +58,8 @@ _SEGMENT_BYTES = 16 << 20
 _SEGMENT_SECONDS = 0.05
 _QUEUED_SEGMENTS = 4
 _QUEUED_BATCHES = 2
+# Besides those: one that the caller has, and one that is being filled.
+_HELD_BATCHES = _QUEUED_BATCHES + 2
 _POLL_SECONDS = 0.05
 _JOIN_SECONDS = 30.0
 
@@ -87,12 +90,23 @@ class BatchBounds:
     spool_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Changes that were received and are not durable, and how many may be: about, for a segment is not divided."""
+
+    rows: int
+    most_rows: int
+    bytes: int
+    most_bytes: int
+
+
 @dataclass(slots=True)
 class _Progress:
     """State shared by the two threads and the caller, under one lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     unsorted: int = 0
+    outstanding_rows: int = 0
     outstanding_bytes: int = 0
     outstanding_batches: int = 0
     idle_wal_end: int = 0
@@ -167,6 +181,7 @@ class SlotReader:
         for path in batch.paths():
             path.unlink(missing_ok=True)
         with self._progress.lock:
+            self._progress.outstanding_rows -= batch.rows
             self._progress.outstanding_bytes -= batch.bytes
             self._progress.outstanding_batches -= 1
 
@@ -181,6 +196,19 @@ class SlotReader:
         if position is not None:
             self._sorter.note_idle(position)
         return position
+
+    @property
+    def seen(self) -> Seen:
+        """What was received so far; may be asked by any thread."""
+        return self._sorter.seen
+
+    @property
+    def waiting(self) -> Waiting:
+        """What is not durable yet; may be asked by any thread."""
+        bounds = self._bounds
+        with self._progress.lock:
+            rows, octets = self._progress.outstanding_rows, self._progress.outstanding_bytes
+        return Waiting(rows, _HELD_BATCHES * bounds.max_rows, octets, bounds.spool_bytes)
 
     @property
     def is_drained(self) -> bool:
@@ -272,6 +300,7 @@ class SlotReader:
     def _add(self, part: SegmentPart) -> None:
         added = self._builder.add(part)
         with self._progress.lock:
+            self._progress.outstanding_rows += added.rows
             self._progress.outstanding_bytes += added.bytes
             self._progress.outstanding_batches += added.is_first
             if added.is_change:

@@ -41,7 +41,7 @@ positions are recorded and not sent, so a user may advance the slot up to the re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -58,6 +58,7 @@ from cdc_core.schema.table import TableId
 
 _POLL_SECONDS = 0.1
 _KEPT_ROUNDS = 1_000
+_TELL_SECONDS = 1.0
 
 
 class Sink(Protocol):
@@ -125,12 +126,16 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class Hooks:
-    """Callbacks of the caller: reports, whether the run is to stop, and when the stream begins."""
+    """Callbacks of the caller: reports, whether the run is to stop, and when the stream begins.
+
+    ``on_unmerged`` gets the tables that are not merged with the reason (``Sink.unmerged``), about once a second.
+    """
 
     on_batch: Callable[[BatchReport], None] | None = None
     on_round: Callable[[RoundReport], None] | None = None
     should_stop: Callable[[], bool] | None = None
     on_start: Callable[[], None] | None = None
+    on_unmerged: Callable[[Mapping[TableId, str]], None] | None = None
 
 
 @dataclass(slots=True)
@@ -178,7 +183,7 @@ class StreamRun:
         self._needs_sender = needs_sender
         self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
         self._started = time.monotonic()
-        self._last_round = float("-inf")
+        self._last_round = self._told_at = float("-inf")
 
     def run(self, until: Until) -> StreamReport:
         """Stream until one of the bounds is reached; by then everything read is merged and expired changes are removed.
@@ -200,6 +205,7 @@ class StreamRun:
             self._confirmations.tick()
             reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
             self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
+            self._tell_unmerged()
             if reason:
                 self._merge_rest()
                 if self._tally.rounds and self._tally.rounds[-1].failed:
@@ -207,6 +213,11 @@ class StreamRun:
                     self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
                 self._confirmations.flush()
                 return self._report(reason)
+
+    def _tell_unmerged(self) -> None:
+        if self._hooks.on_unmerged is not None and time.monotonic() - self._told_at >= _TELL_SECONDS:
+            self._told_at = time.monotonic()
+            self._hooks.on_unmerged(self._sink.unmerged)
 
     def _wait_for_turn(self) -> None:
         """Wait for the configured time between rounds, unless the run is asked to stop."""
@@ -240,7 +251,10 @@ class StreamRun:
             if self._hooks.on_batch and batch.rows:
                 events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
                 seconds = time.monotonic() - started
-                report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds)
+                behind = (
+                    None if batch.last_commit_ts_us is None else max(0.0, (now_us() - batch.last_commit_ts_us) / 1e6)
+                )
+                report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds, behind)
                 self._hooks.on_batch(report)
 
         if batch is None or not batch.is_empty or self._sink.has_backlog(Lsn(tally.complete)):

@@ -260,12 +260,16 @@ def test_older_values_and_forms_still_mean_what_they_meant():
 
 def test_what_is_not_carried_yet_is_one_line_a_reason():
     config = config_of(
-        {"guardrail.collections.max": "1", "guardrail.collections.limit.action": "warn", "custom.metric.tags": "a=b"}
+        {
+            "guardrail.collections.max": "1",
+            "guardrail.collections.limit.action": "warn",
+            "statistics.metrics.enabled": "true",
+        }
     )
     assert config.warnings == (
         "Not supported yet (a limit on the number of captured tables): guardrail.collections.max, "
         "guardrail.collections.limit.action.",
-        "Not supported yet (metrics): custom.metric.tags.",
+        "Not supported yet (metrics): statistics.metrics.enabled.",
     )
 
 

@@ -17,7 +17,7 @@ ENTRIES = {
     "wal2lake.spark.spark.hadoop.fs.s3a.secret.key": "Clear3",
     "producer.override.sasl.jaas.config": "Clear4",
     "signal.kafka.topic": "source",
-    "custom.metric.tags": "a=b",
+    "statistics.metrics.enabled": "true",
     "truncate.handling.mode": "include",
     "topic.delimiter": "",
 }
@@ -53,7 +53,7 @@ def test_values_defaults_and_reasons(monkeypatch):
     assert found["database.sslpassword"].value == "${file:/secret}"
     assert (found["slot.name"].value, found["slot.name"].default) == ("debezium", True)
     assert found["topic.prefix"].reason == "set by its older name database.server.name"
-    assert (found["name"].status, found["custom.metric.tags"].status) == ("ignored", "not supported yet")
+    assert (found["name"].status, found["statistics.metrics.enabled"].status) == ("ignored", "not supported yet")
     assert found["truncate.handling.mode"].reason == "skipped.operations decides"
     assert found["decimal.handling.mode"].text
 

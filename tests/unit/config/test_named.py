@@ -32,7 +32,7 @@ skipped.operations unavailable.value.placeholder transforms transforms.NAME.* pr
 converters wal2lake.converters.ignored
 converter.* key.converter.* value.converter.* header.converter.* snapshot.mode.custom.name
 snapshot.select.statement.overrides.SCHEMA.TABLE signal.enabled.channels signal.file signal.kafka.topic
-signal.kafka.bootstrap.servers signal.kafka.groupId signal.consumer.* wal2lake.signal.actions
+custom.metric.tags signal.kafka.bootstrap.servers signal.kafka.groupId signal.consumer.* wal2lake.signal.actions
 notification.enabled.channels notification.sink.topic.name wal2lake.lake.path wal2lake.storage.s3.endpoint
 wal2lake.storage.s3.region wal2lake.storage.s3.access.key wal2lake.storage.s3.secret.key
 wal2lake.lake.catalog.database bootstrap.servers producer.* admin.* topic.creation.* offsets.storage.topic

@@ -1,21 +1,33 @@
+import json
+import re
+import shutil
 import socket
+import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc_core.assemble.metrics import Meter
 from cdc_core.demo.processes import free_port
-from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport
+from cdc_core.engine.reading.seen import LastChange, Seen
+from cdc_core.engine.reading.slot_reader import Waiting
+from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.lsn import Lsn
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics
+from cdc_core.observe.options import OWN_LABELS, parse_metric_tags
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import INCREMENTAL, INITIAL, Notifier, SnapshotStatus, notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress
+from tests.support.waits import patient
 
+ROOT = Path(__file__).parents[3]
+METRIC = re.compile(r"\b(?:debezium_metrics|wal2lake)_\w+")
 ORDERS, PEOPLE = TableId("public", "orders"), TableId("public", "people")
 
 
@@ -63,9 +75,10 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     meter.metrics.connected(["public.orders", "public.people"])
     seen = []
     hooks = meter.hooks(Hooks(seen.append, seen.append))
-    hooks.on_batch(BatchReport(1, {ORDERS: 5, PEOPLE: 2}, Lsn(7000), 900, 0.1))
-    check = CheckReport(ORDERS, 5, 2, False)
-    merge = MergeReport(ORDERS, Lsn(7000), 3, 5, 2, 1, 0, 0.2, check)
+    hooks.on_batch(BatchReport(1, {ORDERS: 5, PEOPLE: 2}, Lsn(7000), 900, 0.1, 0.75))
+    assert values(meter)["MilliSecondsBehindSource", "streaming"] == 750
+    check = CheckReport(ORDERS, 5, 2, False, (RuleResult("paid", "amount", "error", 5, 2),))
+    merge = MergeReport(ORDERS, Lsn(7000), 3, 5, 2, 1, 0, 0.2, check, 2)
     hooks.on_round(RoundReport(Lsn(7000), (merge,), {PEOPLE: "paused"}, 300, 1.25, 0.5, missing={PEOPLE: 3}))
     clock.now += 2
     found = values(meter)
@@ -74,7 +87,6 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     assert found["TotalNumberOfEventsSeen", "streaming"] == 7
     assert found["MilliSecondsSinceLastEvent", "streaming"] == 2000
     assert found["MilliSecondsBehindSource", "streaming"] == 1250
-    assert found["SourceEventPosition", "streaming", "lsn"] == 7000
     assert found["CapturedTables", "streaming", "public.people"] == 1
     assert found["wal2lake_lag_bytes",] == 300
     assert found["wal2lake_rounds_total",] == 1
@@ -83,6 +95,52 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     assert found["wal2lake_lake_rows_total", "public.orders", "quarantined"] == 2
     assert found["wal2lake_table_paused", "public.people"] == 1
     assert found["wal2lake_missing_rows_total", "public.people"] == 3
+    assert found["wal2lake_quarantined_rows", "public.orders"] == 2
+    assert found["wal2lake_failed_check_rows_total", "public.orders", "paid", "error"] == 2
+    assert found["wal2lake_last_round_age_seconds",] == 2
+    # The lag of the last change is shown on when nothing waits; a table that was resumed is not paused any more.
+    hooks.on_round(RoundReport(Lsn(7001), (), {}, 0, 0.0, 0.5))
+    hooks.on_unmerged({})
+    found = values(meter)
+    assert found["MilliSecondsBehindSource", "streaming"] == 1250
+    assert ("wal2lake_table_paused", "public.people") not in found
+
+
+def test_what_a_connection_has_received_is_counted_on_by_the_next(meter):
+    seen = Seen()
+    seen.transactions, seen.filtered, seen.last_xid = 3, 4, 750
+    seen.last = LastChange(9, "public.orders", 100, 200, 750, 1_000)
+    meter.follow(seen, lambda: Waiting(30, 100, 4_000, 10_000))
+    found = values(meter)
+    assert (found["NumberOfCommittedTransactions", "streaming"], found["NumberOfEventsFiltered", "streaming"]) == (3, 4)
+    assert (found["QueueTotalCapacity", "streaming"], found["QueueRemainingCapacity", "streaming"]) == (100, 70)
+    assert found["MaxQueueSizeInBytes", "streaming"] == 10_000
+    assert found["CurrentQueueSizeInBytes", "streaming"] == 4_000
+    assert found["LastEvent", "streaming", "public.orders"] == 1
+    meter.metrics.disconnected()
+    assert ("QueueTotalCapacity", "streaming") not in values(meter)
+    again = Seen()
+    again.transactions = 2
+    meter.follow(again)
+    found = values(meter)
+    assert found["NumberOfCommittedTransactions", "streaming"] == 5
+    assert found["LastTransactionId", "streaming"] == 750
+    coordinates = {"lsn": 100, "lsn_commit": 200, "txId": 750, "ts_usec": 1_000}
+    assert {name: found["SourceEventPosition", "streaming", name] for name in coordinates} == coordinates
+
+
+def test_tags_are_labels_of_every_metric_and_other_names_are_refused(clock):
+    made = Meter(ConnectorMetrics("shop", clock, parse_metric_tags("env=prod, team=a-b")))
+    everything(made)
+    registry = CollectorRegistry()
+    registry.register(made.metrics)
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    assert len(samples) > 30
+    assert all((one.labels["env"], one.labels["team"]) == ("prod", "a-b") for one in samples)
+    assert {name for one in samples for name in one.labels} - {"env", "team"} == set(OWN_LABELS)
+    for wrong in ("table=x", "a", "a=", "1a=b", "__a=b", "a-b=c", "a=1,a=2"):
+        with pytest.raises(ValueError, match="name=value"):
+            parse_metric_tags(wrong)
 
 
 def test_snapshot_attributes_while_it_goes_on_and_at_its_end(meter, clock):
@@ -171,23 +229,55 @@ def test_no_port_serves_nothing():
     assert metrics_of("shop", "127.0.0.1", 0) is not metrics_of("shop", "127.0.0.1", 0)
 
 
-def test_the_dashboard_asks_only_for_metrics_that_there_are(meter):
-    import json
-    import re
-    from pathlib import Path
-
+def everything(meter):
+    """Have the meter show each metric that there is."""
+    seen = Seen()
+    seen.last_xid, seen.last = 1, LastChange(1, "public.orders", 1, 1, 1, 1)
     meter.metrics.connected(["public.orders"])
-    meter.metrics.round(0.1, 0, 0.0, {"public.orders": (1, 0, 0, 0)}, {"public.people"}, {"public.orders": 2})
+    meter.metrics.waiting("UnreachableError")
+    meter.follow(seen, lambda: Waiting(0, 1, 0, 1))
+    check = CheckReport(ORDERS, 1, 1, False, (RuleResult("paid", "amount", "error", 1, 1),))
+    merge = MergeReport(ORDERS, Lsn(1), 1, 1, 1, 0, 0, 0.1, check, 1)
+    meter.hooks(Hooks()).on_round(RoundReport(Lsn(1), (merge,), {PEOPLE: "paused"}, missing={ORDERS: 2}))
     meter.metrics.snapshot_started(["public.orders"])
     meter.metrics.snapshot_rows("public.orders", 1, done=False)
+
+
+@pytest.fixture
+def known(meter):
+    """The names of all metrics, as Prometheus stores them."""
+    everything(meter)
     registry = CollectorRegistry()
     registry.register(meter.metrics)
     text = generate_latest(registry).decode()
-    known = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
-    file = Path(__file__).parents[3] / "examples" / "monitoring" / "grafana-dashboard.json"
-    asked = set(re.findall(r"\b(?:debezium_metrics|wal2lake)_\w+", " ".join(expressions(json.loads(file.read_text())))))
+    return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
+
+
+def test_the_dashboard_asks_only_for_metrics_that_there_are(known):
+    file = ROOT / "examples" / "monitoring" / "grafana-dashboard.json"
+    asked = set(METRIC.findall(" ".join(expressions(json.loads(file.read_text())))))
     assert len(asked) > 8
     assert asked <= known
+
+
+def test_each_alert_has_a_reason_and_asks_only_for_metrics_that_there_are(known):
+    file = ROOT / "deploy" / "prometheus" / "alerts.yaml"
+    (group,) = yaml.safe_load(file.read_text())["groups"]
+    for rule in group["rules"]:
+        assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        asked = set(METRIC.findall(rule["expr"]))
+        assert asked <= known
+        assert asked or rule["expr"] == 'up{job="wal2lake"} == 0'
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
+    checker = shutil.which("promtool")
+    if checker is not None:
+        subprocess.run([checker, "check", "rules", file], check=True, timeout=patient(20))
+
+
+def test_the_page_of_metrics_names_each_of_them(known):
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert {name for name in known if name.removeprefix("debezium_metrics_") not in page} == set()
 
 
 def expressions(dashboard):
