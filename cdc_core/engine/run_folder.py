@@ -1,4 +1,4 @@
-"""The folder of one run's temporary files: spool, staged slices and chunks of snapshots.
+"""The folder of one run's temporary files: spool, parts of large slices and chunks of snapshots.
 
     <state path>/spool/<topic.prefix>-<run>/        the files; removed when the run ends
     <state path>/spool/<topic.prefix>-<run>.lock    locked while the run's process exists, by the kernel
@@ -36,9 +36,6 @@ _log = logging.getLogger(__name__)
 
 _TOUCH_SECONDS, _SILENT_SECONDS = 60.0, 900.0
 _LOCK = ".lock"
-# Earlier versions wrote into the parent folder itself, without a lock.
-_LEGACY = ("*.arrow", "*.staged.parquet")
-_LEGACY_SECONDS = 86_400.0
 
 
 class RunFolder:
@@ -109,11 +106,6 @@ def _remove_ended(parent: Path, own: int) -> None:
                 shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
                 path.unlink(missing_ok=True)
         os.close(lock)
-    for pattern in _LEGACY:
-        for path in _found(parent, pattern):
-            with suppress(OSError):
-                if now - path.stat().st_mtime > _LEGACY_SECONDS:
-                    path.unlink()
 
 
 def _found(parent: Path, pattern: str) -> Iterator[Path]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from cdc_core.lake.delta.storage import Location, Storage
 from cdc_core.schema.table import TableId
@@ -24,8 +23,6 @@ _RESERVED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ENCODED = re.compile(f"((?:{_ESCAPE}[0-9A-F]{{2}})+)")
-# Older versions used names unchanged: with these characters their folders are ambiguous or could not be opened.
-_NEVER_PLAIN = re.compile(r"[/\\%\[\]|^\x00-\x1f\x7f]|\A\.{1,2}\Z")
 
 
 def folder(name: str) -> str:
@@ -54,15 +51,6 @@ def name_of(folder: str) -> str:
     return "".join(
         bytes.fromhex(part.replace(_ESCAPE, "")).decode() if place % 2 else part for place, part in enumerate(parts)
     )
-
-
-def _has_table(path: str) -> bool:
-    """Whether a folder contains a Delta table. Only called for names that are not plain."""
-    if "://" not in path:
-        return (Path(path.removeprefix("file:")) / "_delta_log").is_dir()
-    from cdc_core.lake.delta.table import DeltaTable
-
-    return DeltaTable.open(path) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +139,7 @@ class LakePaths:
         return self._at("__reconciliations")
 
     def _of(self, table: TableId, kind: str) -> str:
-        """Return a table's path. One that an older version created under the plain name keeps it."""
-        named, plain = f"{folder(table.schema)}/{folder(table.table)}", f"{table.schema}/{table.table}"
-        owner = f"table {table}"
-        place = self._at(f"{kind}{named}", owner)
-        if (
-            named == plain
-            or table.schema.startswith("__")
-            or any(map(_NEVER_PLAIN.search, (table.schema, table.table)))
-        ):
-            return place
-        older = self._at(f"{kind}{plain}", owner)
-        return older if not _has_table(place) and _has_table(older) else place
+        return self._at(f"{kind}{folder(table.schema)}/{folder(table.table)}", f"table {table}")
 
     def _at(self, place: str, owner: str = "") -> str:
         return Location(f"{self.base}/{place}", self.storage, owner or f"topic.prefix {self.prefix}")

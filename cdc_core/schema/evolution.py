@@ -65,14 +65,14 @@ def decide(
     own description (``ResolvedRelation.current``), None if the table no longer exists. ``lake_type`` returns a column's
     lake type. ``captures`` returns by name which columns the lake has; ``lake_columns`` are its present ones without
     metadata columns (default: base's), including retired ones. ``is_current``: the caller knows that the catalogue is
-    not ahead of the message. ``base`` without attnums or fingerprint (written by an older wal2lake) is followed only if
-    nothing changed.
+    not ahead of the message.
     """
     policy = policy or Policy()
     if current is None or _is_other(base, announced):
         return _gone(base, announced, policy)
-    if base.fingerprint is None or any(not column.attnum for column in base.columns):
-        return _without_marks(base, announced, current, policy)
+    if base.fingerprint is None:  # it was announced, and no longer in the catalogue by then
+        reason = f"{base.id} was described when it no longer existed, and exists again."
+        return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
     found = unseen_changes(base, current)
     found += [] if found else _unknown_values(base, current)
     if announced is not None and not is_current:
@@ -130,18 +130,6 @@ def _gone(base: TableSchema, announced: TableSchema | None, policy: Policy) -> D
         cause=PauseCause.DROPPED,
         action=f"Remove {base.id} from table.include.list, or create it again",
     )
-
-
-def _without_marks(base: TableSchema, announced: TableSchema | None, current: TableSchema, policy: Policy) -> Decision:
-    """Decide for a version written by an older wal2lake, of which only names and types are known."""
-    seen = _streamed(current)
-    same = _shape(seen) == _shape([column for column in base.columns if not column.is_generated])
-    if same and base.oid == current.oid and (announced is None or _shape(announced.columns) == _shape(seen)):
-        table = dataclasses.replace(current, columns=seen, version=base.version)
-        marks = None if table.fingerprint is None else dataclasses.replace(table.fingerprint, is_exact=False)
-        return Decision(Verdict.FOLLOW, table=dataclasses.replace(table, fingerprint=marks))
-    reason = f"{base.id} changed, and its recorded description lacks the metadata that shows how."
-    return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
 
 
 def _shape(columns: Sequence[Column]) -> list[tuple[str, int, int]]:

@@ -126,7 +126,7 @@ class TypeMark:
     TYPE changes for values that are stored already. Of money (kind b) they are its decimals, (number, ""). ``changed``
     is the transaction id (64 bits) of the last change of one of them, 0 if all are as created by CREATE TYPE. ``rows``
     are the xmin of the labels' pg_enum rows, in the order of ``parts``: a label that was renamed and renamed back has
-    another one. Empty in marks of older versions.
+    another one.
     """
 
     oid: int
@@ -192,7 +192,7 @@ class Fingerprint:
     comment on the table or a column. ``publication`` is None if no publication was queried.
 
     ``naming`` is the xmin of the pg_type row of the table's row type: RENAME, SET SCHEMA and OWNER TO write it, no
-    other ALTER TABLE does. ``owner`` is the owner's oid. Both are empty in fingerprints of older versions.
+    other ALTER TABLE does. ``owner`` is the owner's oid.
 
     The last four fields are not compared. ``is_exact`` is False if the fingerprint was read later than the version's
     position in the stream, so that DDL may have been executed in between. All transactions below ``horizon`` (64 bits)
@@ -295,7 +295,7 @@ def _place(entry: PublicationEntry) -> tuple[object, ...]:
 
 def _type(raw: dict[str, Any]) -> TypeMark:
     parts = tuple((oid, label) for oid, label in raw["parts"])
-    return TypeMark(**{**raw, "parts": parts, "rows": tuple(raw.get("rows", ()))})
+    return TypeMark(**{**raw, "parts": parts, "rows": tuple(raw["rows"])})
 
 
 def _publication(raw: dict[str, Any]) -> PublicationMark:

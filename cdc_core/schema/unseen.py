@@ -176,18 +176,15 @@ def _types(base: TableSchema, before: Fingerprint, after: Fingerprint) -> Iterat
         if mark.kind == "e" and any(labels.get(oid) != label for oid, label in old.parts):
             change = SchemaChange(ChangeKind.TYPE_ALTERED)
             yield Unseen(change, f"Labels of an enum used by {base.id} were renamed.")
-        elif mark.kind == "e" and before.server == after.server and _was_relabelled(old, mark, before.horizon):
+        elif mark.kind == "e" and before.server == after.server and _was_relabelled(old, mark):
             change = SchemaChange(ChangeKind.TYPE_ALTERED)
             yield Unseen(change, f"Labels of an enum used by {base.id} had other names meanwhile.")
 
 
-def _was_relabelled(old: TypeMark, new: TypeMark, horizon: int) -> bool:
+def _was_relabelled(old: TypeMark, new: TypeMark) -> bool:
     """Whether labels that have their names again were renamed: rows written meanwhile were sent with other names."""
-    if old.rows and new.rows:
-        rows = {oid: row for (oid, _), row in zip(new.parts, new.rows, strict=True)}
-        return any(rows.get(oid) != row for (oid, _), row in zip(old.parts, old.rows, strict=True))
-    # Without added labels, a row that was written since can only be a renamed label's.
-    return len(old.parts) == len(new.parts) and new.changed >= horizon > 0
+    rows = {oid: row for (oid, _), row in zip(new.parts, new.rows, strict=True)}
+    return any(rows.get(oid) != row for (oid, _), row in zip(old.parts, old.rows, strict=True))
 
 
 def new_types(base: TableSchema, now: TableSchema) -> list[Unseen]:
@@ -214,8 +211,8 @@ def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> I
     if known.keys() - {mark.oid for mark in after.storage}:
         yield Unseen(change, f"A partition of {base.id} was detached or dropped with its rows.")
     both = [(known[mark.oid], mark) for mark in after.storage if mark.oid in known]
-    # Transaction ids of two servers cannot be compared, and fingerprints written by an older wal2lake have no path.
-    if before.server == after.server and any(old.path and old.path != new.path for old, new in both):
+    # Transaction ids of two servers cannot be compared.
+    if before.server == after.server and any(old.path != new.path for old, new in both):
         yield Unseen(change, f"A partition of {base.id} was detached and attached again.")
     # PostgreSQL sends a TRUNCATE of the root only; VACUUM FULL of a partition changes the same facts as its TRUNCATE.
     if any(old.filenode != new.filenode for old, new in both):

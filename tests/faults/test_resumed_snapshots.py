@@ -41,7 +41,7 @@ create table small (id int primary key, v int);
 insert into small select g, g from generate_series(1, 20) g;
 """
 
-_SELECT = re.compile(r'COPY \(SELECT .* FROM ONLY "public"\."big"(?P<where>[^\n]*)\) TO STDOUT')
+_SELECT = re.compile(r'COPY \(SELECT .* FROM ONLY "public"\."big"(?P<where>[^\n]*)\s*\) TO STDOUT')
 _LOW = re.compile(r"ctid >= '\((\d+),0\)'")
 _HIGH = re.compile(r"ctid < '\((\d+),0\)'")
 

@@ -71,10 +71,8 @@ class SchemaDecisions:
 
         It does if it now treats columns or operations otherwise than when the lake's rows were read.
         """
-        now = self._steps.treatments(schema_version.table)
-        before = now if schema_version.treatments is None else schema_version.treatments
+        now, before = self._steps.treatments(schema_version.table), schema_version.treatments
         altered = {name for name, known in before.items() if now.get(name, known) != known} - {SKIPPED}
-        # A release that did not record them may have skipped operations; it warned at each start.
         missed = set(before.get(SKIPPED, "")) - set(now[SKIPPED])
         if missed:
             return f"skipped.operations has left out changes until now: {', '.join(sorted(missed))}"

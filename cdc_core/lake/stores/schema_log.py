@@ -48,14 +48,14 @@ class SchemaVersion:
     (It then begins with a new snapshot.) ``table`` contains the columns of the stream, with attnums and fingerprint.
     The parent is not always the previous number: a schema version that a run decided, and of which no change is in the
     changelog, is decided again by the next. ``treatments`` are those of the columns by name, and of operations
-    (``TypingPlan.treatments``), None if a release that did not store them recorded the schema version.
+    (``TypingPlan.treatments``).
     """
 
     number: int
     table: TableSchema
     projection: tuple[Projected, ...] | None = None
     parent: int | None = None
-    treatments: Mapping[str, str] | None = None
+    treatments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,9 @@ class SchemaLog:
         for row in rows.sort_by([("recorded_at", "ascending"), ("schema_version", "ascending")]).to_pylist():
             history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
             if row["kind"] == _VERSION:
-                projection, treatments = _projection(row["projection"]), row["treatments"]
-                told = None if treatments is None else json.loads(treatments)
+                projection, treatments = _projection(row["projection"]), json.loads(row["treatments"])
                 version = SchemaVersion(
-                    row["schema_version"], _described(row["source"]), projection, row["parent"], told
+                    row["schema_version"], _described(row["source"]), projection, row["parent"], treatments
                 )
                 history.versions[row["schema_version"]] = version
                 history.lsns[row["schema_version"]] = row["lsn"]
@@ -157,7 +156,7 @@ class SchemaLog:
             source=_bare(version.table).to_json(),
             parent=version.parent,
             projection=None if version.projection is None else _to_json(version.projection),
-            treatments=None if version.treatments is None else json.dumps(dict(version.treatments)),
+            treatments=json.dumps(dict(version.treatments)),
         )
 
     def _append(self, rows: list[dict[str, object]]) -> None:

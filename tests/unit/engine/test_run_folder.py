@@ -97,15 +97,6 @@ def test_a_living_run_touches_its_lock(tmp_path: Path, monkeypatch: pytest.Monke
         wait_until(lambda: lock.stat().st_mtime > 1, 10, "a touch")
 
 
-def test_files_of_earlier_versions_are_removed_after_a_day(tmp_path: Path) -> None:
-    for name, age in (("00000001.arrow", 2), ("00000002.arrow", 0), ("x.staged.parquet", 2), ("else.txt", 2)):
-        (tmp_path / name).write_text("rows")
-        at = time.time() - age * 86_400
-        os.utime(tmp_path / name, (at, at))
-    with RunFolder(tmp_path, "shop", owner("1")):
-        assert names(tmp_path) == {"shop-1", "shop-1.lock", "00000002.arrow", "else.txt"}
-
-
 def test_storage_without_locks_is_used_without_removing_anything(tmp_path: Path, monkeypatch, caplog) -> None:
     (tmp_path / "old-1").mkdir()
     (tmp_path / "old-1.lock").write_text("")

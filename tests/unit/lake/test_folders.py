@@ -98,19 +98,6 @@ def test_every_ugly_name_is_a_table_of_its_own(tmp_path: Path) -> None:
         assert opened is not None and opened.schema.names == [f"c{number}"]
 
 
-def test_a_table_of_an_older_version_stays_where_it_is(tmp_path: Path) -> None:
-    paths = LakePaths(str(tmp_path), "p")
-    table = TableId("my schema", "a table")
-    assert Path(paths.lake(table)).name == "a~20table"
-    older = tmp_path / "p" / "my schema" / "a table"
-    DeltaTable.create(str(older), SCHEMA, {})
-    assert paths.lake(table) == str(older)
-    assert Path(paths.changelog(table)).name == "a~20table"
-    # Where names were ambiguous, a folder may be another table's.
-    DeltaTable.create(str(tmp_path / "p" / "s" / "a" / "b"), SCHEMA, {})
-    assert Path(paths.lake(TableId("s", "a/b"))).name == "a~2Fb"
-
-
 def test_a_prefix_of_dots_is_no_other_folder() -> None:
     assert LakePaths("/lake", "..").base == "/lake/~2E~2E"
     assert LakePaths("s3://bucket/x", "shop.eu").base == "s3a://bucket/x/shop.eu"

@@ -31,7 +31,6 @@ from cdc_core.schema.plan import OWN_COLUMNS
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableSchema
 from tests.unit.schema.versions import (
-    BIGINT,
     FOR_ALL,
     ID,
     INT,
@@ -436,11 +435,8 @@ def test_a_caller_that_knows_the_catalogue_to_be_current_needs_no_guess() -> Non
     )
 
 
-def test_a_version_of_before_the_marks_goes_on_where_nothing_changed() -> None:
-    old = dataclasses.replace(announced(BASE), version=4)
-    assert decided(old, BASE, announced(BASE)).marks == BASE.fingerprint
-    assert decided(old, table(ID, A), announced(table(ID, A))).verdict is Verdict.REREAD
-    assert decided(old, table(ID, A, column(3, "b", BIGINT))).verdict is Verdict.REREAD
+def test_a_table_that_was_described_when_it_was_gone_is_read_again() -> None:
+    assert decided(announced(BASE), BASE).verdict is Verdict.REREAD
 
 
 def test_a_new_columns_type_that_was_altered_since_may_have_had_other_labels() -> None:

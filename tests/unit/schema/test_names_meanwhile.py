@@ -48,11 +48,7 @@ def test_a_table_that_had_another_name(before: dict[str, Any], after: dict[str, 
             TypeMark(5, "e", (*LABELS, (3, "new")), 95, ("80", "80", "95")),
             False,
         ),
-        # Marks of older versions: only a row that was written since tells.
-        (TypeMark(5, "e", LABELS, 0), TypeMark(5, "e", LABELS, 95, ("95", "80")), True),
-        (TypeMark(5, "e", LABELS, 0), TypeMark(5, "e", LABELS, 80, ("80", "80")), False),
-        (TypeMark(5, "e", LABELS, 0), TypeMark(5, "e", (*LABELS, (3, "new")), 95, ("80", "80", "95")), False),
-        (TypeMark(5, "e", LABELS, 0), TypeMark(5, "e", ((1, "blue"), (2, "ok")), 95), True),
+        (TypeMark(5, "e", LABELS, 0, ("80", "80")), TypeMark(5, "e", ((1, "blue"), (2, "ok")), 95, ("95", "80")), True),
     ],
 )
 def test_labels_that_had_other_names(old: TypeMark, new: TypeMark, is_found: bool) -> None:

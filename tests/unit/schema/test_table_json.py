@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 from cdc_core.schema.fingerprint import Fingerprint, PublicationEntry, PublicationMark, TypeMark
 from cdc_core.schema.table import TableSchema
@@ -28,14 +27,3 @@ def test_all_facts_survive() -> None:
     assert TABLE.fingerprint is not None
     assert Fingerprint.from_json(TABLE.fingerprint.to_json()) == TABLE.fingerprint
     assert [dataclasses.astuple(c) for c in again.columns] == [dataclasses.astuple(c) for c in TABLE.columns]
-
-
-def test_the_form_of_before_loads_without_marks() -> None:
-    old = json.loads(TABLE.to_json())
-    del old["fingerprint"]
-    for one in old["columns"]:
-        for name in ("attnum", "generated", "has_missing", "missing"):
-            del one[name]
-    again = TableSchema.from_json(json.dumps(old))
-    assert again == TABLE, "marks and missing values take no part in comparisons"
-    assert again.fingerprint is None and again.column("n").attnum == 0
