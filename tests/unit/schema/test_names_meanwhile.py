@@ -9,7 +9,7 @@ import pytest
 
 from cdc_core.schema.changes import ChangeKind, Verdict
 from cdc_core.schema.evolution import decide
-from cdc_core.schema.fingerprint import Fingerprint, PublicationEntry, PublicationMark, TypeMark
+from cdc_core.schema.fingerprint import PublicationEntry, PublicationMark, TypeMark
 from cdc_core.schema.unseen import unseen_changes
 from tests.unit.schema.versions import ID, LISTED, column, lake_type, table
 
@@ -62,13 +62,3 @@ def test_rows_of_another_table_under_the_name_are_never_followed() -> None:
         decision = decide(base, other, current, lake_type=lake_type)
         assert decision.verdict is Verdict.REREAD
         assert decision.changes[0].kind is ChangeKind.RECREATED
-
-
-def test_recorded_fingerprints_without_the_new_facts_are_read_and_equal() -> None:
-    mark = dataclasses.replace(table(ID).fingerprint or Fingerprint.from_plain({}), types=(TypeMark(5, "e", LABELS),))
-    raw = dataclasses.asdict(mark)
-    del raw["naming"], raw["owner"], raw["types"][0]["rows"]
-    older = Fingerprint.from_plain(raw)
-    newer = dataclasses.replace(mark, naming="90", owner=10, types=(TypeMark(5, "e", LABELS, 0, ("80", "80")),))
-    assert older == newer and not older.may_have_been_renamed(newer)
-    assert Fingerprint.from_json(newer.to_json()).types[0].rows == ("80", "80")
