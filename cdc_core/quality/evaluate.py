@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from cdc_core.errors import LimitExceededError, TableError
 from cdc_core.quality import duck
 from cdc_core.quality.duck import Judged, judge, quarantine_rows
+from cdc_core.quality.options import NONE_RECENT, Limits, Recent
 from cdc_core.quality.report import Summary, TableReport, error_rules, outcomes
 from cdc_core.quality.rules import Origin, Rule
 from cdc_core.schema.table import TableId
@@ -43,7 +44,8 @@ def check(
     rules: tuple[Rule, ...],
     *,
     refresh: Callable[[], tuple[Rule, ...]] | None = None,
-    failure_limit: float = 1.0,
+    limits: Limits | None = None,
+    recent: Recent = NONE_RECENT,
     key: tuple[str, ...] = (),
     over_batch: Callable[[tuple[Rule, ...]], Mapping[str, np.ndarray]] | None = None,
 ) -> Checked:
@@ -53,8 +55,9 @@ def check(
     called once if a catalogue rule failed, because the source may have a new enum label or a dropped NOT NULL that the
     stream does not contain; such rules have the LSN from which they are known to be in force. ``key`` names the key
     columns in quarantine rows. ``over_batch`` returns the rows that fail rules over several rows, by the rule's name,
-    bool[N] each. Raises LimitExceededError if more than ``failure_limit`` (0 to 1) of the rows fail, TableError if a
-    position occurs twice, which no later step could repair, and for a user's rule that DuckDB cannot evaluate.
+    bool[N] each. Raises LimitExceededError if the failures exceed ``limits`` (None: without limit) after those of the
+    ``recent`` changes, TableError if a position occurs twice, which no later step could repair, and for a user's rule
+    that DuckDB cannot evaluate.
     """
     name = str(table)
     rules = applicable(changes.schema, rules)
@@ -71,11 +74,13 @@ def check(
             "This round was not merged; the changelog was written to by something other than wal2lake.",
             name,
         )
-    if summary.quarantined > failure_limit * summary.rows:
+    if limits is not None and limits.exceeded(recent, summary.rows, summary.quarantined):
+        before = f", after {recent.refused:.0f} of the {recent.rows:.0f} before" if recent.rows else ""
         raise LimitExceededError(
-            f"{summary.quarantined} of {summary.rows} changes of {name} fail a rule ({_worst(rules, summary)}), "
-            f"more than wal2lake.quality.failure.limit ({failure_limit}) allows.",
-            "Correct the rule, or raise the limit; the changes are kept in the changelog.",
+            f"{summary.quarantined} of {summary.rows} changes of {name} fail a rule "
+            f"({_worst(rules, summary)}){before}: more than {limits.share_name} ({limits.share}) allows.",
+            f"Correct the rule, then run wal2lake replay with {name}, or with --accept-all to merge the changes as "
+            "they are; they are kept in the changelog.",
             name,
         )
     good, bad = _split(changes, judged, key)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from cdc_core.option import Named, at_least, number_in, option
 
+# A share of fewer changes means little: one of one. So many are taken to have passed where there were fewer.
+WINDOW = 1000
 _RULE = re.compile(r"\s*([^\s:.]+\.[^\s:]+)\s*:\s*(\S.*)", re.DOTALL)
 
 
@@ -27,14 +29,40 @@ def parse_rule(text: str) -> UserRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Recent:
+    """How many of a table's latest changes were checked, and refused, in the rounds before.
+
+    Of more than ``WINDOW`` changes, each counts less the older it is.
+    """
+
+    rows: float = 0
+    refused: float = 0
+
+    def and_also(self, rows: int, refused: int) -> Recent:
+        """Return the counts with those of another slice."""
+        weight = min(1.0, WINDOW / max(self.rows + rows, 1))
+        return Recent((self.rows + rows) * weight, (self.refused + refused) * weight)
+
+
+NONE_RECENT = Recent()
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Limits above which a table is paused.
 
-    ``share`` of a slice that may be refused (0 to 1), ``rows`` in the quarantine table (0: no limit).
+    ``share`` of the table's latest changes that may be refused (0 to 1), as ``share_name`` sets it; ``rows`` in the
+    quarantine table (0: no limit).
     """
 
     share: float = 1.0
     rows: int = 0
+    share_name: str = "wal2lake.quality.failure.limit"
+
+    def exceeded(self, recent: Recent, rows: int, refused: int) -> bool:
+        """Whether a slice of ``rows`` changes, of which some are refused, exceeds the share."""
+        every = max(recent.rows + rows, WINDOW)
+        return refused > 0 and recent.refused + refused > self.share * every
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +75,8 @@ class QualityOptions:
     quality_failure_limit: float = option(
         "wal2lake.quality.failure.limit",
         1.0,
-        "Share of a batch (0 to 1) that may fail before the table is paused; 1 for no limit.",
+        "Share (0 to 1) of a table's last 1000 changes, or of a larger batch, that may fail before the table is "
+        "paused; 1 for no limit.",
         parse=number_in(0.0, 1.0),
     )
     quality_quarantine_limit_rows: int = option(

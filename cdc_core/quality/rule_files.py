@@ -78,12 +78,13 @@ class RuleFiles:
 
     def limits(self, table: TableId, default: Limits) -> Limits:
         """Return the table's limits; values missing in the files are taken from ``default``."""
-        share, rows = default.share, default.rows
+        share, rows, name = default.share, default.rows, default.share_name
         for file in self.files:
             if file.is_for(table):
-                share = share if file.share is None else file.share
+                if file.share is not None:
+                    share, name = file.share, f"limits.share of {Path(file.path).name}"
                 rows = rows if file.rows is None else file.rows
-        return Limits(share, rows)
+        return Limits(share, rows, name)
 
     def suites(self, table: TableId) -> tuple[str, ...]:
         """Return JSON texts of the expectations that run on samples of the table."""

@@ -200,6 +200,23 @@ def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line, tmp_path):
     assert len(rows(lake_path(one.config, DOCS))) == 3
 
 
+def test_a_share_is_of_many_changes_and_a_replay_is_a_decision(line):
+    one = line("share")
+    (one.rules / "public.docs.yaml").write_text(RULES.replace("rows: 50", "share: 0.002"))
+    one.run()
+    one.run("insert into docs values (9, -9, 'one of one', 'b')")
+    assert len(one.waiting()) == 1
+    one.pg.execute(one.database, "insert into docs select g, -g, 'bad', 'b' from generate_series(10, 14) g")
+    done = one.program.stream(one.file)
+    assert done.returncode == 1
+    said = "5 of 5 changes of public.docs fail a rule (user:positive 5): more than limits.share of public.docs.yaml"
+    assert said in done.stdout + done.stderr, done.stderr
+    done = one.replay("--accept-all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert one.waiting() == []
+    assert difference(one.file, [DOCS]) == []
+
+
 def test_a_rule_file_that_cannot_be_obeyed_is_told_before_anything_starts(line):
     one = line("files")
     (one.rules / "public.docs.yaml").write_text(RULES + "  - name: wrong\n    condition: total > 0\n")

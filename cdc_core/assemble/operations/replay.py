@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -55,18 +55,22 @@ def replay(
             if again.drop:  # other changes are merged first: only those that wait after that are dropped
                 sink.apply(None, reached, lambda: None)
             merged = sink.apply(None, reached, lambda: None, {table: again})
-            rounds = [merged, *_rest(sink, reached, merged)]
+            rounds = [merged, *_rest(sink, reached, merged, {} if again.drop else {table: again})]
         failed = rounds[-1].failed.get(table)
         if failed is not None:
             raise TableError(failed, f"Correct the cause and run wal2lake replay again with {table}.", str(table))
         events = sum(merge.events for one in rounds for merge in one.merges if merge.table == table)
-        return ReplayReport(table, events, snapshot, merged.replays.get(table, QuarantineReport()))
+        found = [one.replays[table] for one in rounds if table in one.replays]
+        quarantine = QuarantineReport(
+            found[-1].waiting if found else 0, sum(one.replayed for one in found), sum(one.dropped for one in found)
+        )
+        return ReplayReport(table, events, snapshot, quarantine)
 
 
-def _rest(sink: LakeSink, reached: Lsn, last: RoundReport) -> Iterator[RoundReport]:
+def _rest(sink: LakeSink, reached: Lsn, last: RoundReport, replays: Mapping[TableId, Replay]) -> Iterator[RoundReport]:
     """Merge what a round has left: a backlog is merged in parts, and Spark merges one slice a round."""
     while last.has_rest and sink.has_backlog(reached):
-        last = sink.apply(None, reached, lambda: None)
+        last = sink.apply(None, reached, lambda: None, replays)
         yield last
 
 

@@ -15,7 +15,7 @@ from cdc_core.errors import TableError
 from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.quality.options import Limits, QualityOptions
+from cdc_core.quality.options import Limits, QualityOptions, Recent
 from cdc_core.quality.rule_files import FileRule, RuleFiles
 from cdc_core.quality.rules import KEY_UNIQUE, Rule, Severity, rules_for
 from cdc_core.schema.table import TableId, TableSchema
@@ -79,14 +79,20 @@ class TableChecks:
         return (changes, None, None) if found is None else (found.good, found.bad, report_of(found))
 
     def judged(
-        self, table: TableSchema, changes: pa.Table, since: Mapping[str, int] | None = None, *, limited: bool = True
+        self,
+        table: TableSchema,
+        changes: pa.Table,
+        since: Mapping[str, int] | None = None,
+        *,
+        is_batch: bool = True,
+        recent: Recent | None = None,
     ) -> Checked | None:
         """Evaluate the rules on change rows before any of them is merged; None if checks are disabled.
 
         ``since`` maps columns to the commit LSN up to which their constraints may have been different. Great
-        Expectations has not validated the summary yet. If not ``limited``, the rows are not a batch but rows from
-        quarantine, and rules over a batch are skipped. Raises LimitExceededError if more rows of a batch fail than the
-        limit allows, and TableError if a position occurs twice or a rule cannot be evaluated.
+        Expectations has not validated the summary yet. If not ``is_batch``, the rows are from quarantine, and rules
+        over a batch are skipped. Raises LimitExceededError if more rows fail than the limit allows, ``recent`` changes
+        included (None: without a limit), and TableError if a position occurs twice or a rule cannot be evaluated.
         """
         if not self._options.quality_enabled:
             return None
@@ -98,9 +104,10 @@ class TableChecks:
             table.id,
             self._table_rules(table, known),
             refresh=lambda: self._renewed(table, known),
-            failure_limit=self._limits(table.id).share if limited else 1.0,
+            limits=None if recent is None else self._limits(table.id),
+            recent=recent or Recent(),
             key=merge_key(table),
-            over_batch=(lambda rules: _over_batch(changes, merge_key(table), rules)) if limited else None,
+            over_batch=(lambda rules: _over_batch(changes, merge_key(table), rules)) if is_batch else None,
         )
 
     def has_unique_key(self, table: TableSchema) -> bool:

@@ -92,7 +92,7 @@ class Orders:
         state = self._states.of(table)
         merge = None
         if to_lsn is not None:
-            merge = MergeOrder(to_lsn, state.backlog is not None, state.waiting)
+            merge = MergeOrder(to_lsn, state.backlog is not None, state.waiting, recent=state.recent)
         return SliceOrder(self._schema(table, to_lsn, numbers), self._snapshot(table), merge=merge)
 
     def _schema(self, table: TableId, to_lsn: int | None, numbers: Iterable[int]) -> TargetSchema:

@@ -43,6 +43,7 @@ from cdc_core.errors import MissingRowsError
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.schema.features import announce
 from cdc_core.lsn import Lsn
+from cdc_core.quality.options import Recent
 from cdc_core.schema.table import TableId
 
 
@@ -149,6 +150,9 @@ class Rounds:
         merge_state.versions.in_force = max(merge_state.versions.in_force, order.schema.schema_version)
         if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
             merge_state.backlog = None
+        if done.check is not None:
+            counts = done.check.rows, done.check.quarantined
+            merge_state.recent = Recent() if order.merge.replay is not None else merge_state.recent.and_also(*counts)
         check = self._validations.with_verdict(done.check)
         return None if done.applied is None else merge_report(outcome, done.applied, check)
 

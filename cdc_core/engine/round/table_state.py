@@ -32,6 +32,7 @@ from cdc_core.lake.stores.rounds import RecordedTable
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.lsn import Lsn
+from cdc_core.quality.options import NONE_RECENT, Recent
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 
@@ -56,7 +57,7 @@ class MergeState:
     ``failed_at`` is when (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
     ``is_former``: the lake table's rows are of an earlier epoch (``lake/epochs``), so it is read before anything
     is merged. ``trouble`` is set if
-    its folders cannot be used.
+    its folders cannot be used. ``recent`` counts what the rules refused of its latest changes.
     """
 
     versions: TableVersions
@@ -75,6 +76,7 @@ class MergeState:
     is_former: bool = False
     identity: str | None = None
     trouble: Trouble | None = None
+    recent: Recent = NONE_RECENT
 
     def is_waiting(self, passed: int) -> bool:
         """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
@@ -149,6 +151,7 @@ class MergeStates:
         self._take_up(table)
         if before is not None:
             merge_state.failed_at, merge_state.error = before.failed_at, before.error
+            merge_state.recent = before.recent
         self._known[table] = merge_state
         if merge_state.trouble is not None:
             self.note_trouble(table, merge_state.trouble)

@@ -24,7 +24,7 @@ from cdc_core.engine.slice.order import Merge, SliceOrder, WrittenFiles
 from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
 from cdc_core.engine.slice.past_versions import with_replay
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
-from cdc_core.engine.slice.quarantine import CheckedSlice, Filtered, TableQuarantine
+from cdc_core.engine.slice.quarantine import CheckedSlice, Filtered, TableQuarantine, accepted
 from cdc_core.engine.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
@@ -181,7 +181,11 @@ class LakeMerge:
         ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
         """
         table, since = merge.table, merge.schema.since
-        found = self.checks.judged(table, changes, since)
+        # A replay is a decision, which the limits do not overrule.
+        replay = merge.replay
+        found = self.checks.judged(table, changes, since, recent=merge.recent if replay is None else None)
+        if replay is not None and found is not None:
+            found = accepted(found, replay)
         quarantine = TableQuarantine(
             self.run,
             self.scope,
@@ -189,9 +193,10 @@ class LakeMerge:
             merge,
             lake_position(lake, self.scope, table.id),
             lake.schema,
-            lambda rows: self.checks.judged(table, rows, since, limited=False),
+            lambda rows: self.checks.judged(table, rows, since, is_batch=False),
         )
-        filtered = quarantine.filter_changes(changes, found, self.checks.max_waiting(table.id), follows)
+        max_waiting = self.checks.max_waiting(table.id) if replay is None else 0
+        filtered = quarantine.filter_changes(changes, found, max_waiting, follows)
         report = None if found is None else report_of(found, self.checks.suites(table.id))
         return CheckedSlice(filtered, report)
 

@@ -20,6 +20,7 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.schema.project import Step
 from cdc_core.lake.schema.view import View
 from cdc_core.lake.stores.changelog import Reached
+from cdc_core.quality.options import NONE_RECENT, Recent
 from cdc_core.schema.table import TableId, TableSchema
 
 Position = tuple[int, int]
@@ -109,13 +110,14 @@ class MergeOrder:
     """The lake table is to contain every change up to ``to_lsn``, the round's LSN.
 
     ``has_backlog``: the changelog contains unmerged rows of earlier batches. ``waiting``: the quarantine table may
-    contain changes that are not in the lake; ``replay`` requests their replay.
+    contain changes that are not in the lake; ``replay`` requests their replay. ``recent`` are the checks before.
     """
 
     to_lsn: int
     has_backlog: bool = False
     waiting: bool = False
     replay: Replay | None = None
+    recent: Recent = NONE_RECENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ class Merge:
     to_lsn: int
     waiting: bool = False
     replay: Replay | None = None
+    recent: Recent = NONE_RECENT
 
     @classmethod
     def of(cls, order: SliceOrder) -> Merge:
@@ -183,7 +186,8 @@ class Merge:
         wanted = order.merge
         assert wanted is not None
         table, snapshot = order.schema.table, order.snapshot
-        return cls(order.schema, snapshot, table, wanted.to_lsn, wanted.waiting, wanted.replay)
+        waiting, replay, recent = wanted.waiting, wanted.replay, wanted.recent
+        return cls(order.schema, snapshot, table, wanted.to_lsn, waiting, replay, recent)
 
     def up_to(self, lsn: int) -> Merge:
         """Return the merge of the changes up to another LSN."""

@@ -10,7 +10,7 @@ None of this is executed while a table has no row in quarantine and none is refu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,6 +103,17 @@ def _judged_again(
         for at, names in zip(np.flatnonzero(np.asarray(found.refused)), found.reasons.to_pylist(), strict=True):
             reasons[at] += [name for name in names if not {name, name.removeprefix("user:")} & set(replay.accept)]
     return np.array([bool(names) for names in reasons], dtype=bool), reasons
+
+
+def accepted(found: Checked, replay: Replay) -> Checked:
+    """Return a check's result of which the rows that fail accepted rules only are not refused."""
+    if found.refused is None or found.reasons is None:
+        return found
+    refused = np.array(found.refused)
+    names = {one for name in replay.accept for one in (name, f"user:{name}")}
+    # row-wise: the rows that a rule refuses
+    refused[refused] = [not replay.accept_all and bool(set(each) - names) for each in found.reasons.to_pylist()]
+    return replace(found, refused=pa.array(refused))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
@@ -100,11 +101,13 @@ class SchemaLog:
         self._path = path
         self._properties = properties
         self._opened: DeltaTable | None = None
+        self._last: datetime | None = None
 
     def read(self) -> dict[TableId, History]:
         """Return every table's history."""
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
+        self._last = pc.max(rows.column("recorded_at")).as_py()
         found: dict[TableId, History] = {}
         # row-wise: one row per schema change
         for row in rows.sort_by([("recorded_at", "ascending"), ("schema_version", "ascending")]).to_pylist():
@@ -127,12 +130,13 @@ class SchemaLog:
 
     def add_versions(self, versions: Sequence[tuple[TableId, SchemaVersion]], lsn: int) -> None:
         """Record versions before a lake commit puts them in force; of two with one number the later one counts."""
-        self._append([self._version_row(table, version, lsn) for table, version in versions])
+        if versions:
+            self._append([self._version_row(table, version, lsn) for table, version in versions])
 
     def pause(self, table: TableId, cause: PauseCause, reason: str, remedy: str, lsn: int) -> Pause:
         """Record that a table is paused at ``lsn``."""
-        self._append([self._row(table, _PAUSED, lsn, reason=reason, remedy=remedy, cause=cause.value)])
-        return Pause(reason, remedy, lsn, datetime.now(UTC), cause)
+        since = self._append([self._row(table, _PAUSED, lsn, reason=reason, remedy=remedy, cause=cause.value)])
+        return Pause(reason, remedy, lsn, since, cause)
 
     def resume(self, table: TableId, lsn: int) -> None:
         """Record that a table is resumed."""
@@ -145,7 +149,7 @@ class SchemaLog:
     @staticmethod
     def _row(table: TableId, kind: str, lsn: int, **facts: object) -> dict[str, object]:
         named = {"schema_name": table.schema, "table_name": table.table, "kind": kind, "lsn": int(lsn)}
-        return {**named, "recorded_at": datetime.now(UTC), **facts}
+        return {**named, **facts}
 
     def _version_row(self, table: TableId, version: SchemaVersion, lsn: int) -> dict[str, object]:
         return self._row(
@@ -159,10 +163,16 @@ class SchemaLog:
             treatments=json.dumps(dict(version.treatments)),
         )
 
-    def _append(self, rows: list[dict[str, object]]) -> None:
-        if rows:
-            self._opened = log_table(self._opened, self._path, _SCHEMA, self._properties)
-            append_rows(self._opened, rows, _SCHEMA)
+    def _append(self, rows: list[dict[str, object]]) -> datetime:
+        """Append entries; returns the time that they have."""
+        if self._last is None:
+            self.read()
+        # Entries are in the order in which they were made, also after one that a clock ahead of this one has dated.
+        after = datetime.min.replace(tzinfo=UTC) if self._last is None else self._last + timedelta(microseconds=1)
+        self._last = max(datetime.now(UTC), after)
+        self._opened = log_table(self._opened, self._path, _SCHEMA, self._properties)
+        append_rows(self._opened, [{**row, "recorded_at": self._last} for row in rows], _SCHEMA)
+        return self._last
 
 
 def _bare(table: TableSchema) -> TableSchema:

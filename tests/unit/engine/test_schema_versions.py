@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.lake_schema import lake_schema
+from cdc_core.lake.stores import schema_log
 from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.postgres.catalog.tables import ResolvedRelation
 from cdc_core.schema.changes import PauseCause, Policy, SchemaChanges
@@ -447,3 +448,20 @@ def test_a_table_that_was_not_captured_for_some_time_is_read_again(tmp_path: Pat
         schema_versions(tmp_path, Server(first)).pauses.leave_out(lambda name: False)
     assert schema_versions(tmp_path, Server(first)).versions.open(ORDERS, 1).reread is not None
     assert read_again(tmp_path, first).versions.open(ORDERS, 2).reread is None
+
+
+def test_a_pause_ends_with_the_entry_after_it_whatever_the_clock_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=1)
+
+    path = str(tmp_path / "shapes")
+    with monkeypatch.context() as wrong:
+        wrong.setattr(schema_log, "datetime", Ahead)
+        paused = SchemaLog(path, {}).pause(ORDERS, PauseCause.DROPPED, "r", "", 7)
+    assert SchemaLog(path, {}).read()[ORDERS].paused == paused
+    SchemaLog(path, {}).resume(ORDERS, 8)
+    assert SchemaLog(path, {}).read()[ORDERS].paused is None

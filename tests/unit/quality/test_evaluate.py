@@ -6,10 +6,11 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from cdc_core.errors import TableError
+from cdc_core.errors import LimitExceededError, TableError
 from cdc_core.quality import evaluate
 from cdc_core.quality.duck import judge
 from cdc_core.quality.evaluate import applicable, check
+from cdc_core.quality.options import WINDOW, Limits, Recent
 from cdc_core.quality.rules import rules_for
 from tests.unit.quality.people import BAD, GOOD, IMAGE, NATURAL, RULES, TABLE, frame, image, row, rules, schema_of
 
@@ -101,24 +102,39 @@ def test_a_repeated_position_stops_the_table():
 
 
 def test_more_failures_than_the_limit_stop_the_table():
-    rows = [row(0, after=image()), BAD["enum_member:mood"][0]]
-    assert checked(rows, failure_limit=0.5).report.quarantined == 1
-    with pytest.raises(TableError, match=r"1 of 2 .*enum_member:mood 1.*\(0\.4\)"):
-        checked(rows, failure_limit=0.4)
+    bad = {"mood": "x"}
+    rows = [row(at, after=image(id=at, **(bad if at < 5 else {}))) for at in range(WINDOW)]
+    assert checked(rows, limits=Limits(0.005)).report.quarantined == 5
+    with pytest.raises(LimitExceededError, match=r"5 of 1000 .*enum_member:mood 5\): more than .*limit \(0\.004\)"):
+        checked(rows, limits=Limits(0.004))
+
+
+def test_a_share_is_of_many_changes():
+    """Of a quiet table, too: the changes of its last rounds are counted together."""
+    rows, limits, recent = [row(0, after=image(mood="x"))], Limits(0.002), Recent()
+    for _ in range(2):
+        found = checked(rows, limits=limits, recent=recent).report
+        recent = recent.and_also(found.rows, found.quarantined)
+    with pytest.raises(LimitExceededError, match=r"after 2 of the 2 before: more than limits.share of a.yaml"):
+        checked(rows, limits=dataclasses.replace(limits, share_name="limits.share of a.yaml"), recent=recent)
+    assert checked([row(0, after=image())], limits=limits, recent=Recent(2, 2)).report.success
+    faded = recent.and_also(10 * WINDOW, 0)
+    assert faded.rows == WINDOW and faded.refused < 1
+    assert checked(rows, limits=limits, recent=faded).report.quarantined == 1
 
 
 def test_the_limit_counts_rows_and_names_the_worst_rule_first():
     rows = [row(0, after=image()), row(1, after=image(mood="x", name="toolong")), row(2, after=image(mood="x"))]
     with pytest.raises(TableError, match=r"2 of 3 .*\(enum_member:mood 2, max_length:na me 1\)"):
-        checked(rows, failure_limit=0.0)
+        checked(rows, limits=Limits(0.0))
 
 
 def test_warnings_do_not_count_against_the_limit():
-    assert checked([row(0, after=image(rescued={"wealth": "NaN"}))], failure_limit=0.0).report.success
+    assert checked([row(0, after=image(rescued={"wealth": "NaN"}))], limits=Limits(0.0)).report.success
 
 
 def test_an_empty_slice_passes():
-    assert checked([], failure_limit=0.0).report.success
+    assert checked([], limits=Limits(0.0)).report.success
 
 
 def test_rules_of_columns_that_the_slice_lacks_are_left_out():

@@ -12,7 +12,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.expectations import NotCompiledError, compiled
 from cdc_core.quality.great_expectations import _library as library
 from cdc_core.quality.great_expectations import suite_problem, validate_sample
-from cdc_core.quality.options import Limits, QualityOptions
+from cdc_core.quality.options import Limits, QualityOptions, Recent
 from cdc_core.quality.rule_files import read_rule_files
 from cdc_core.quality.rules import Severity
 from cdc_core.schema.table import TableId
@@ -61,7 +61,7 @@ def test_a_file_says_what_it_is_for(tmp_path):
     assert (named.severity, named.tolerated_share, named.description) == (Severity.WARN, 0.025, "a short name")
     assert rich.place == "some.yaml, line 6"
     assert found.rules(TableId("public", "apes")) == ()
-    assert found.limits(PEOPLE, Limits(1.0, 0)) == Limits(0.5, 7)
+    assert found.limits(PEOPLE, Limits(1.0, 0)) == Limits(0.5, 7, "limits.share of some.yaml")
     assert found.limits(TableId("public", "apes"), Limits(1.0, 3)) == Limits(1.0, 3)
 
 
@@ -160,11 +160,11 @@ def test_so_many_failures_as_are_tolerated_do_not_count(tmp_path):
 
 
 def test_a_files_share_is_the_tables_limit(tmp_path):
-    text = "limits: {share: 0.4}\nrules:\n- {name: x, condition: id < 1}\n"
+    text = "limits: {share: 0}\nrules:\n- {name: x, condition: id < 1}\n"
     made = checks(folder(tmp_path, public__people__yaml=text))
     with pytest.raises(LimitExceededError, match=r"1 of 2 .*user:x 1"):
-        made.judged(TABLE, frame([row(0, after=image(id=1)), row(1, after=image(id=0))]))
-    assert made.judged(TABLE, frame([row(0, after=image(id=1))]), limited=False).report.quarantined == 1
+        made.judged(TABLE, frame([row(0, after=image(id=1)), row(1, after=image(id=0))]), recent=Recent())
+    assert made.judged(TABLE, frame([row(0, after=image(id=1))]), is_batch=False).report.quarantined == 1
 
 
 COMPILED = [
