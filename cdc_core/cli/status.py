@@ -20,7 +20,7 @@ from rich.text import Text
 from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import config_argument
 from cdc_core.cli.exits import DONE, stop_requests
-from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus, TableStatus
+from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus, TableStatus, resuming
 from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -64,7 +64,7 @@ def command(config: Path, rows: bool, as_json: bool, watch: bool, interval: floa
     connector = Connector.from_file(config, needs_lake=False)
     console = Console(soft_wrap=True)
     if not watch:
-        _show(console, connector.status(count_rows=rows), as_json)
+        _show(console, connector.status(count_rows=rows), as_json, config)
         return DONE
     with stop_requests() as stop:
         while not stop.is_set():
@@ -73,16 +73,16 @@ def command(config: Path, rows: bool, as_json: bool, watch: bool, interval: floa
                 console.clear()
             if not as_json:
                 console.print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", highlight=False)
-            _show(console, status, as_json)
+            _show(console, status, as_json, config)
             stop.wait(interval)
     return DONE
 
 
-def _show(console: Console, status: Status, as_json: bool) -> None:
+def _show(console: Console, status: Status, as_json: bool, file: Path) -> None:
     if as_json:
         click.echo(json.dumps(as_plain(status)))
     else:
-        _print(console, status)
+        _print(console, status, file)
 
 
 def as_plain(value: Any) -> Any:
@@ -96,7 +96,7 @@ def as_plain(value: Any) -> Any:
     return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def _print(console: Console, status: Status) -> None:
+def _print(console: Console, status: Status, file: Path) -> None:
     if status.server_error:
         console.print(f"[red]The server could not be queried:[/] {escape(status.server_error)}", highlight=False)
     if status.lake_error:
@@ -124,7 +124,7 @@ def _print(console: Console, status: Status) -> None:
                 f"waiting in its changelog: {escape(row.paused.reason)}",
                 highlight=False,
             )
-            remedy = f"{row.paused.remedy} Then: wal2lake replay CONFIG {row.table}"
+            remedy = resuming(row.paused.remedy, file, row.table)
             console.print(f"     → {remedy}", highlight=False, markup=False)
         if row.reread:
             console.print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -153,6 +154,16 @@ class Paused:
     remedy: str
     since: datetime
     waiting: int
+
+
+def resuming(remedy: str, file: object, table: TableId) -> str:
+    """Return a paused table's remedy with the command that resumes it: complete, for the connector of ``file``."""
+    named = re.sub(
+        rf"wal2lake (replay|snapshot) with {re.escape(str(table))}",
+        lambda found: f"wal2lake {found[1]} {file} {table}",
+        remedy,
+    )
+    return named if named != remedy else f"{remedy} Then: wal2lake replay {file} {table}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from cdc_core.engine.reports import resuming
 from cdc_core.errors import CdcError
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
 from cdc_core.schema.table import TableId, TableSchema
@@ -74,7 +75,8 @@ class LakeFacts:
         if found is None:
             return {}
         since = dg.MetadataValue.timestamp(found.since)
-        remedy = f"{found.remedy} Then: wal2lake replay CONFIG {table}, or the job {self._site.safe_name}_resume_job"
+        command = resuming(found.remedy, self._site.file or "CONFIG", table)
+        remedy = f"{command.rstrip('.')}, or the job {self._site.safe_name}_resume_job"
         return {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
 
     def places(self, table: TableId) -> metadata.Metadata:

@@ -8,6 +8,7 @@ from cdc_core import failpoints
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, doubled_events, lake_path, lake_settings, rows, write_properties
+from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
@@ -215,6 +216,36 @@ def test_a_share_is_of_many_changes_and_a_replay_is_a_decision(line):
     assert done.returncode == 0, done.stdout + done.stderr
     assert one.waiting() == []
     assert difference(one.file, [DOCS]) == []
+
+
+def test_a_running_stream_replays_resumes_and_reads_again_what_other_commands_ask(line):
+    one = line("asked")
+    one.run()
+    with one.program.started("run", one.file, own_java=True) as running:
+        running.wait_for("streaming")
+        one.pg.execute(one.database, "insert into docs values (9, -9, 'refused', 'b'), (10, -10, 'refused', 'b')")
+        wait_until(lambda: len(one.waiting()) == 2, 60, "changes in quarantine")
+        done = one.replay("--accept", "positive")
+        assert done.returncode == 0, done.stderr
+        assert "2 changes replayed from quarantine, 0 dropped, 0 still waiting" in done.stderr
+        assert difference(one.file, [DOCS]) == []
+        one.pg.execute(one.database, "insert into docs select g, -g, 'bad', 'b' from generate_series(11, 99) g")
+        running.wait_for("public.docs is paused")
+        done = one.replay()
+        assert done.returncode == 1 and "exceeds its limit of 50 rows" in done.stderr, done.stderr
+        done = one.replay("--accept-all")
+        assert done.returncode == 0 and "89 changes merged" in done.stderr, done.stderr
+        assert difference(one.file, [DOCS]) == []
+        one.pg.execute(one.database, "insert into docs values (1000, -1, 'dropped', 'b')")
+        wait_until(lambda: len(one.waiting()) == 1, 60, "a change in quarantine")
+        assert "1 dropped, 0 still waiting" in one.replay("--drop").stderr
+        done = one.program.run("snapshot", one.file, "public.docs", "public.late")
+        assert done.returncode == 0 and "public.docs: 95 rows as of" in done.stderr, done.stderr
+        assert difference(one.file, [DOCS, LATE]) == []
+        done = one.program.run("replay", one.file, "public.nothing")
+        assert done.returncode == 1 and "Not a captured table: public.nothing." in done.stderr
+        assert running.end(2) == 0, running.said()
+    assert not list((one.file.parent / "state").glob("answer-*"))
 
 
 def test_a_rule_file_that_cannot_be_obeyed_is_told_before_anything_starts(line):

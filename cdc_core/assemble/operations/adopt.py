@@ -122,8 +122,8 @@ class _Takeover:
             return
         data = json.dumps({"data-collections": list(self._offset.incremental)})
         self._decided.append(
-            "the incremental snapshot is not continued; request it again while a run is active: wal2lake signal CONFIG "
-            f"execute-snapshot --data '{data}'"
+            "the incremental snapshot is not continued; request it again while a run is active: wal2lake signal "
+            f"{self._context.config.source} execute-snapshot --data '{data}'"
         )
 
     def _lake_gap(self, proof: Continuity, delivered: Delivered) -> str | None:

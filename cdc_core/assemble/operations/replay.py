@@ -9,6 +9,7 @@ from typing import Any
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
+from cdc_core.assemble.signals.requests import ask_stream, snapshot_of
 from cdc_core.assemble.sinks import open_lake
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.recorded_stream import RecordedStream
@@ -17,10 +18,12 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import QuarantineReport, ReplayReport, RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.slice.order import Replay
-from cdc_core.errors import TableError
+from cdc_core.errors import InUseError, TableError
 from cdc_core.lsn import Lsn
+from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
+from cdc_core.snapshot.signals.parse import REPLAY_TABLE
 
 
 def replay(
@@ -32,39 +35,62 @@ def replay(
     """
     context.config.require_carried()
     context.config.require_lake()
-    with context.claimed() as source:
-        captured, _ = context.checked(source)
-        chosen = chosen_tables(captured, [table])
-        _require_read(context, chosen[0])
-        _require_rules(context, chosen[0], again.accept)
-        # Not before it is known that there is something to do: Spark takes seconds to start.
-        session = context.session(spark)
-        RecordedStream(context, source, Continuity.of(context, captured)).join()
-        registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
-        # One table is merged up to the end of its own changelog, which the other tables need not have reached.
-        with (
-            context.run_folder() as folder,
-            closing(open_lake(context, source, registry, session, folder, records_rounds=False)) as sink,
-        ):
-            positions = sink.positions(each.id for each in captured)
-            reached = Lsn(positions[table].commit_lsn) if table in positions else Lsn(0)
-            snapshot = None
-            if not sink.resume(table, reached):
-                snapshot = take(context, source, session(), chosen, on_progress)[0]
-                sink.backfill.note_read(table)
-            if again.drop:  # other changes are merged first: only those that wait after that are dropped
-                sink.apply(None, reached, lambda: None)
-            merged = sink.apply(None, reached, lambda: None, {table: again})
-            rounds = [merged, *_rest(sink, reached, merged, {} if again.drop else {table: again})]
-        failed = rounds[-1].failed.get(table)
-        if failed is not None:
-            raise TableError(failed, f"Correct the cause and run wal2lake replay again with {table}.", str(table))
-        events = sum(merge.events for one in rounds for merge in one.merges if merge.table == table)
-        found = [one.replays[table] for one in rounds if table in one.replays]
-        quarantine = QuarantineReport(
-            found[-1].waiting if found else 0, sum(one.replayed for one in found), sum(one.dropped for one in found)
-        )
-        return ReplayReport(table, events, snapshot, quarantine)
+    try:
+        with context.claimed() as source:
+            return _replayed(context, source, table, spark, on_progress, again)
+    except InUseError as error:
+        return _asked(context, table, again, error)
+
+
+def _asked(context: RunContext, table: TableId, again: Replay, in_use: InUseError) -> ReplayReport:
+    """Have the running stream do it. Raises CdcError."""
+    with context.source() as source:
+        _chosen(context, context.lake_tables(source), table, again)
+    data = {"accept": list(again.accept), "accept-all": again.accept_all, "drop": again.drop}
+    answer = ask_stream(context, REPLAY_TABLE, {table: data}, in_use)[table]
+    return ReplayReport(table, answer["events"], snapshot_of(table, answer), QuarantineReport(**answer["quarantine"]))
+
+
+def _chosen(context: RunContext, captured: list[TableSchema], table: TableId, again: Replay) -> list[TableSchema]:
+    chosen = chosen_tables(captured, [table])
+    _require_read(context, chosen[0])
+    _require_rules(context, chosen[0], again.accept)
+    return chosen
+
+
+def _replayed(
+    context: RunContext, source: Source, table: TableId, spark: Any, on_progress: OnProgress | None, again: Replay
+) -> ReplayReport:
+    captured, _ = context.checked(source)
+    chosen = _chosen(context, captured, table, again)
+    # Not before it is known that there is something to do: Spark takes seconds to start.
+    session = context.session(spark)
+    RecordedStream(context, source, Continuity.of(context, captured)).join()
+    registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
+    # One table is merged up to the end of its own changelog, which the other tables need not have reached.
+    with (
+        context.run_folder() as folder,
+        closing(open_lake(context, source, registry, session, folder, records_rounds=False)) as sink,
+    ):
+        positions = sink.positions(each.id for each in captured)
+        reached = Lsn(positions[table].commit_lsn) if table in positions else Lsn(0)
+        snapshot = None
+        if not sink.resume(table, reached):
+            snapshot = take(context, source, session(), chosen, on_progress)[0]
+            sink.backfill.note_read(table)
+        if again.drop:  # other changes are merged first: only those that wait after that are dropped
+            sink.apply(None, reached, lambda: None)
+        merged = sink.apply(None, reached, lambda: None, {table: again})
+        rounds = [merged, *_rest(sink, reached, merged, {} if again.drop else {table: again})]
+    failed = rounds[-1].failed.get(table)
+    if failed is not None:
+        raise TableError(failed, f"Correct the cause and run wal2lake replay again with {table}.", str(table))
+    events = sum(merge.events for one in rounds for merge in one.merges if merge.table == table)
+    found = [one.replays[table] for one in rounds if table in one.replays]
+    quarantine = QuarantineReport(
+        found[-1].waiting if found else 0, sum(one.replayed for one in found), sum(one.dropped for one in found)
+    )
+    return ReplayReport(table, events, snapshot, quarantine)
 
 
 def _rest(sink: LakeSink, reached: Lsn, last: RoundReport, replays: Mapping[TableId, Replay]) -> Iterator[RoundReport]:

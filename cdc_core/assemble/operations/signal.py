@@ -20,6 +20,8 @@ from cdc_core.selection.tables import table_matcher
 from cdc_core.snapshot.incremental.chunk import unique_keys
 from cdc_core.snapshot.signals.channels import append_signal
 from cdc_core.snapshot.signals.parse import (
+    REPLAY_TABLE,
+    REREAD_TABLE,
     ExecuteSnapshot,
     MalformedSignalError,
     SnapshotKind,
@@ -37,7 +39,7 @@ def signal(context: RunContext, kind: str, data: str) -> str:
     is a JSON object as text, empty for none. Raises ConfigError for a signal that is not valid or if no channel is
     enabled, TableError for a snapshot of tables that cannot be read so, SourceError or TransientError from the server.
     """
-    own = {name for name, _ in context.config.signals.signal_actions}
+    own = {REPLAY_TABLE, REREAD_TABLE, *(name for name, _ in context.config.signals.signal_actions)}
     try:
         asked = read_signal(str(uuid.uuid4()), kind, data)
         action = action_of(asked)

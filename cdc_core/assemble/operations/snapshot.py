@@ -8,12 +8,16 @@ from typing import Any
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.prerequisites import chosen_tables
+from cdc_core.assemble.signals.requests import ask_stream, snapshot_of
 from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.assemble.table_snapshots import OnProgress, take
+from cdc_core.errors import InUseError
+from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.snapshot.signals.parse import REREAD_TABLE
 
 
 def snapshot(
@@ -26,32 +30,56 @@ def snapshot(
     """Read tables (None: all captured) into the lake at one consistent point, replacing existing lake tables."""
     context.config.require_carried()
     context.config.require_lake()
-    with context.claimed() as source:
-        captured, _ = context.checked(source)
-        kept = [table for table in captured if source.selection.is_table(table.id)]
+    try:
+        with context.claimed() as source:
+            return _taken(context, source, tables, spark, on_progress, on_notification)
+    except InUseError as error:
+        return _asked(context, tables, error)
+
+
+def _asked(context: RunContext, tables: Sequence[TableId] | None, in_use: InUseError) -> list[SnapshotReport]:
+    """Have the running stream read them, each while the others go on. Raises CdcError."""
+    with context.source() as source:
+        kept = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
         chosen = kept if tables is None else chosen_tables(kept, tables)
-        others = [table for table in kept if table not in chosen]
-        proof = Continuity.of(context, captured)
-        if any(table.id in proof.held.tables for table in others):
-            proof.require()
-        spark = context.ready(spark)
-        recorded = RecordedStream(context, source, proof)
-        if proof.mismatch is not None:
-            recorded.begin()
-        else:
-            recorded.join()
-        published = source.publish(captured, always=context.published_always)
-        # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
-        again = [table for table in others if table.id in published.added]
-        again = [table for table in again if table.id in context.known_tables(again)]
-        chosen = [table for table in [*chosen, *again] if table in published.live]
-        chosen = without_clashes(context, chosen, named=tables is not None)
-        # A table whose folder cannot be used is reported once the others are read.
-        unusable = context.in_lake(chosen)[1]
-        usable = [table for table in chosen if table.id not in unusable]
-        reports = take(context, source, spark, usable, on_progress, on_notification) if usable else []
-        for error in unusable.values():
-            raise error
-        if not others:
-            recorded.note_all_read()
-        return reports
+    answers = ask_stream(context, REREAD_TABLE, {table.id: {} for table in chosen}, in_use)
+    reports = [snapshot_of(table, answer) for table, answer in answers.items()]
+    return [report for report in reports if report is not None]
+
+
+def _taken(
+    context: RunContext,
+    source: Source,
+    tables: Sequence[TableId] | None,
+    spark: Any,
+    on_progress: OnProgress | None,
+    on_notification: OnNotification | None,
+) -> list[SnapshotReport]:
+    captured, _ = context.checked(source)
+    kept = [table for table in captured if source.selection.is_table(table.id)]
+    chosen = kept if tables is None else chosen_tables(kept, tables)
+    others = [table for table in kept if table not in chosen]
+    proof = Continuity.of(context, captured)
+    if any(table.id in proof.held.tables for table in others):
+        proof.require()
+    spark = context.ready(spark)
+    recorded = RecordedStream(context, source, proof)
+    if proof.mismatch is not None:
+        recorded.begin()
+    else:
+        recorded.join()
+    published = source.publish(captured, always=context.published_always)
+    # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
+    again = [table for table in others if table.id in published.added]
+    again = [table for table in again if table.id in context.known_tables(again)]
+    chosen = [table for table in [*chosen, *again] if table in published.live]
+    chosen = without_clashes(context, chosen, named=tables is not None)
+    # A table whose folder cannot be used is reported once the others are read.
+    unusable = context.in_lake(chosen)[1]
+    usable = [table for table in chosen if table.id not in unusable]
+    reports = take(context, source, spark, usable, on_progress, on_notification) if usable else []
+    for error in unusable.values():
+        raise error
+    if not others:
+        recorded.note_all_read()
+    return reports

@@ -18,6 +18,7 @@ from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.reading.batch_builder import SignalTable
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
+from cdc_core.engine.stream.requests import TableRequests
 from cdc_core.engine.stream.signal_sink import SignalSink
 from cdc_core.errors import CdcError
 from cdc_core.postgres.rows.chunks import ChunkConnection
@@ -80,12 +81,13 @@ def lake_with_signals(
 
     remedy = "Add a primary key (surrogate-key only decides how chunks are split), or take a blocking snapshot."
     queue = SnapshotQueue(source.catalog.current, can_cut, notifier, state.progress, remedy)
+    requests = TableRequests(lake, own_signals(context).parent)
     processor = SignalProcessor(
         queue,
         None if table is None else table.id,
         "source" in config.signals.signal_enabled_channels,
         _channels(context, inbox, forward),
-        load_actions(config.signals.signal_actions),
+        {**load_actions(config.signals.signal_actions), **requests.actions},
         source.published,
         conditions_block=False,
     )
@@ -101,7 +103,9 @@ def lake_with_signals(
         BlockingSnapshots(take, notifier, should_stop or (lambda: False)),
         keeps_events=config.lake.changelog_reads,
     )
-    return SignalSink(lake, snapshots), SignalTable(table.id, source.selection.is_table(table.id)) if table else None
+    return SignalSink(lake, snapshots, requests), SignalTable(
+        table.id, source.selection.is_table(table.id)
+    ) if table else None
 
 
 def _published(

@@ -28,14 +28,16 @@ from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
 from cdc_core.engine.slice.order import Replay
-from cdc_core.errors import TransientError
+from cdc_core.errors import TableError, TransientError
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.stores.rounds import RoundLog
 from cdc_core.lake.stores.stream_tables import StreamTables
 from cdc_core.lsn import Lsn
+from cdc_core.quality.options import NONE_RECENT
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.reread import Reread
 
 _log = logging.getLogger(__name__)
@@ -81,6 +83,7 @@ class LakeSink:
         self._rounds = Rounds(work, self._merge_states, orders, watch, self._validations, self._cuts, self._upkeep)
         self.backfill = BackfillTarget(work, self._merge_states, orders, watch)
         self._reread_tries: dict[TableId, int] = {}
+        self._last_reads: dict[TableId, SnapshotReport | None] = {}
 
     def positions(self, tables: Iterable[TableId]) -> dict[TableId, ChangelogPosition]:
         """Return the position of each table's changelog; the reader skips rows up to it that the slot sends again."""
@@ -164,6 +167,40 @@ class LakeSink:
         self._watch.pauses.resume(table, lsn)
         return True
 
+    def begin_again(self, table: TableId, *, reads: bool) -> bool:
+        """Resume a table, which is merged with the next round; returns whether it is read before.
+
+        It is if ``reads``, or if it must be. Raises TableError if the cause of its pause still exists, or if the run
+        has no such table.
+        """
+        if not self._merge_states.knows(table):
+            raise TableError(
+                f"Not a captured table: {table}.",
+                "Check the name and the include and exclude lists in the connector file.",
+                str(table),
+            )
+        watch, merge_state = self._watch, self._merge_states.of(table)
+        reads = reads or not watch.catalogue.can_go_on(table)
+        if reads:
+            watch.pauses.require_reread(table, "this was requested")
+            self._last_reads.pop(table, None)
+        if merge_state.versions.paused is not None:
+            watch.pauses.resume(table, self._merge_states.passed)
+        merge_state.failed_at, merge_state.recent = None, NONE_RECENT
+        return reads
+
+    def can_merge(self, table: TableId) -> bool:
+        """Whether the next round merges the table: it is not paused, to be read, or to be tried again later."""
+        return not self._merge_states.holds_back(table, 0)
+
+    def is_to_be_read(self, table: TableId) -> bool:
+        """Whether a re-read of the table is recorded or under way."""
+        return self._merge_states.of(table).versions.reread is not None or table in self._watch.rereads
+
+    def last_read(self, table: TableId) -> SnapshotReport | None:
+        """Return the report of the table's last re-read since ``begin_again``."""
+        return self._last_reads.get(table)
+
     def note_renamed(self) -> None:
         """Record re-reads of renamed tables before the slot is confirmed: changes under the new name are not stored."""
         note_names(self._watch.tables, self._watch.pauses, self._registry.take_names())
@@ -187,6 +224,7 @@ class LakeSink:
         table, error = ended.table, ended.error
         if error is None:
             self._reread_tries.pop(table, None)
+            self._last_reads[table] = ended.report
             self._merge_states.reload(table)
             return
         self._reread_tries[table] = self._reread_tries.get(table, 0) + is_counted(error)

@@ -181,9 +181,9 @@ class LakeMerge:
         ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
         """
         table, since = merge.table, merge.schema.since
-        # A replay is a decision, which the limits do not overrule.
         replay = merge.replay
-        found = self.checks.judged(table, changes, since, recent=merge.recent if replay is None else None)
+        is_decided = replay is not None and replay.is_decision
+        found = self.checks.judged(table, changes, since, recent=None if is_decided else merge.recent)
         if replay is not None and found is not None:
             found = accepted(found, replay)
         quarantine = TableQuarantine(
@@ -195,7 +195,7 @@ class LakeMerge:
             lake.schema,
             lambda rows: self.checks.judged(table, rows, since, is_batch=False),
         )
-        max_waiting = self.checks.max_waiting(table.id) if replay is None else 0
+        max_waiting = 0 if is_decided else self.checks.max_waiting(table.id)
         filtered = quarantine.filter_changes(changes, found, max_waiting, follows)
         report = None if found is None else report_of(found, self.checks.suites(table.id))
         return CheckedSlice(filtered, report)

@@ -39,6 +39,11 @@ class Replay:
     accept_all: bool = False
     drop: bool = False
 
+    @property
+    def is_decision(self) -> bool:
+        """Whether failures are accepted, which no limit of failures overrules."""
+        return bool(self.accept) or self.accept_all
+
 
 @dataclass(frozen=True, slots=True)
 class TargetSchema:

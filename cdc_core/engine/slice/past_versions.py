@@ -49,12 +49,13 @@ class Kept:
 
 
 def with_replay(merge: Merge, replay: Replay, schema: pa.Schema, merged: int | None, slices: Slices) -> Slices:
-    """Return the slices of a merge with its replay: in the first slice, or for a history table in a slice before it.
+    """Return the slices of a merge with its replay: in the first slice, or in a slice before it for a history table and
+    where what waits is discarded.
 
     ``schema`` is the lake table's, ``merged`` the LSN up to which it is merged, None before the first merge.
     """
     none = empty_changes(schema)
-    if replay.drop or mode_of(schema.names) is not DeleteMode.HISTORY:
+    if not replay.drop and mode_of(schema.names) is not DeleteMode.HISTORY:
         return itertools.chain([next(slices, (merge, none))], slices)
     # Before the first merge nothing is in quarantine.
     first = [] if merged is None else [(merge.up_to(just_after(merged)), none)]

@@ -8,26 +8,31 @@ from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
+from cdc_core.engine.stream.requests import TableRequests
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
 
 class SignalSink:
-    """Applies rounds to ``lake``; requests of signals are processed between rounds."""
+    """Applies rounds to ``lake``; signals are processed between rounds, and ``requests`` in rounds, too."""
 
-    def __init__(self, lake: LakeSink, snapshots: LakeSnapshots) -> None:
+    def __init__(self, lake: LakeSink, snapshots: LakeSnapshots, requests: TableRequests) -> None:
         self._lake = lake
         self._snapshots = snapshots
+        self._requests = requests
 
     def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
         """Run a round. Signals are processed, and the result is stored, before the position is confirmed."""
         if batch is not None:
             self._snapshots.note(batch.signals, batch.rows)
-        return self._lake.apply(batch, to_lsn, on_durable)
+        replays = self._requests.due
+        report = self._lake.apply(batch, to_lsn, on_durable, replays)
+        self._requests.note(report, replays)
+        return report
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
-        """As for ``LakeSink``."""
-        return self._lake.has_backlog(to_lsn)
+        """As for ``LakeSink``; also for a replay that was requested."""
+        return bool(self._requests.due) or self._lake.has_backlog(to_lsn)
 
     def note_renamed(self) -> None:
         """As for ``LakeSink``."""
@@ -35,8 +40,8 @@ class SignalSink:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the lake is busy, or a snapshot is in progress that is not paused."""
-        return self._lake.is_busy or self._snapshots.is_busy
+        """Whether the lake is busy, a request is under way, or a snapshot is in progress that is not paused."""
+        return self._lake.is_busy or self._requests.are_under_way or self._snapshots.is_busy
 
     @property
     def unmerged(self) -> dict[TableId, str]:
@@ -46,9 +51,11 @@ class SignalSink:
     def between_rounds(self, passed: int) -> None:
         """Run background work of the lake, then of the snapshots."""
         self._lake.between_rounds(passed, self._snapshots.needed)
+        self._requests.look()
         self._snapshots.between_rounds(self._lake.backfill, passed)
 
     def close(self) -> None:
         """End background work."""
+        self._requests.close()
         self._snapshots.close()
         self._lake.close()

@@ -110,6 +110,24 @@ def append_signal(path: Path, line: str) -> None:
         file.write(line.encode() + b"\n")
 
 
+def withdraw_signal(path: Path, signal: str, *, only_look: bool = False) -> bool:
+    """Overwrite the line of a signal, by its id, with blanks; returns whether it was there. Raises OSError.
+
+    A reader that holds the lines before and after it finds them where they were. ``only_look``: the line stays.
+    """
+    try:
+        file = path.open("r+b")
+    except FileNotFoundError:
+        return False
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lines = file.read().splitlines(keepends=True)
+        kept = [line if signal.encode() not in line else b" " * (len(line) - 1) + b"\n" for line in lines]
+        if not only_look and kept != lines:
+            _replace(file, b"".join(kept))
+    return kept != lines
+
+
 class Inbox:
     """Signals of this process, added by any thread."""
 

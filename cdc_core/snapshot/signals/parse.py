@@ -76,6 +76,8 @@ class Log:
 
 Action = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | Log
 
+# Requests about one table: of wal2lake's own, for runs into a lake (``engine/stream/requests``).
+REPLAY_TABLE, REREAD_TABLE = "replay-table", "reread-table"
 # Written by the connector itself.
 WATERMARKS = (WINDOW_OPEN, WINDOW_CLOSE)
 

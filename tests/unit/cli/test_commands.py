@@ -209,7 +209,7 @@ def test_status_cuts_no_name_whatever_the_width(width):
     )
     status = Status("shop", True, False, "reserved", None, Lsn(255), Lsn(511), 256, rows)
     console = Console(file=io.StringIO(), width=width, soft_wrap=True)
-    _print(console, status)
+    _print(console, status, Path("c.properties"))
     said = console.file.getvalue()
     for text in (str(long), "public.orders", "behind", "not read", "unreadable", "1000/0", "public.[odd]", "none"):
         assert text in said, said
