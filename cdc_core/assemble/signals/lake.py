@@ -66,9 +66,7 @@ def lake_with_signals(
     from cdc_core.lake.stores.progress_log import ProgressLog
 
     config, table = context.config, signal_table(source)
-    cutter = ChunkReader(
-        ChunkConnection(config.postgres), config.selection, (), config.snapshot.incremental_snapshot_chunk_size
-    )
+    cutter = _cutter(context)
     log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
     state, chunks_unsent = _published(context, source, tables, _stored(log.read(), epoch_of(context.scope)), log)
     unsent = UnsentChanges(context.paths, context.scope, context.renewal_for(source))
@@ -106,6 +104,12 @@ def lake_with_signals(
     return SignalSink(lake, snapshots, requests), SignalTable(
         table.id, source.selection.is_table(table.id)
     ) if table else None
+
+
+def _cutter(context: RunContext) -> ChunkReader:
+    config = context.config
+    size = config.snapshot.incremental_snapshot_chunk_size
+    return ChunkReader(ChunkConnection(config.postgres), config.selection, (), size)
 
 
 def _published(
