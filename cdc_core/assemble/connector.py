@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -58,6 +59,8 @@ if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.stores.round_lookup import Cut
     from cdc_core.reconcile.reports import ReconcileReport, TableResult
 
+_log = logging.getLogger(__name__)
+
 
 class Connector:
     """One connector. Every method opens and closes its own resources; only one of them can use the slot at a time.
@@ -68,6 +71,7 @@ class Connector:
     def __init__(self, config: ConnectorConfig) -> None:
         self.config = config
         self._context = RunContext(config)
+        self._keeps_slot = False
 
     @property
     def context(self) -> RunContext:
@@ -84,12 +88,14 @@ class Connector:
 
     @classmethod
     def of_runs(cls, config: ConnectorConfig) -> Connector:
-        """For a scheduler, whose runs end for others and begin again: no end is the stop that drops the slot.
+        """For schedulers that restart runs: ``slot.drop.on.stop`` is ignored, as ``stream`` says.
 
         Raises ConfigError.
         """
         config.require_lake()
-        return cls(replace(config, postgres=replace(config.postgres, slot_drop_on_stop=False)))
+        made = cls(replace(config, postgres=replace(config.postgres, slot_drop_on_stop=False)))
+        made._keeps_slot = config.postgres.slot_drop_on_stop
+        return made
 
     @property
     def name(self) -> str:
@@ -138,18 +144,21 @@ class Connector:
         on_progress: OnProgress | None = None,
         on_notification: OnNotification | None = None,
         handover: Handover | None = None,
+        only: Sequence[TableId] | None = None,
     ) -> list[SnapshotReport]:
         """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist.
 
+        ``only`` are the tables that may be read into the lake; None for all captured ones. A log line names those of
+        them that are not read, and why.
         ``handover`` keeps the claim for ``stream`` and, where nothing has to be read, what was checked.
         """
         if self._context.has_kafka:
             # Before the lake's: it reads with the snapshot that the slot's creation exports, as Debezium's does.
-            only = None if self._context.has_lake else on_progress
-            kafka.initial_events(self._context, on_notification, only)
+            shown = None if self._context.has_lake else on_progress
+            kafka.initial_events(self._context, on_notification, shown)
             if not self._context.has_lake:
                 return []
-        return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification, handover)
+        return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification, handover, only)
 
     def snapshot(
         self,
@@ -158,8 +167,14 @@ class Connector:
         on_progress: OnProgress | None = None,
         on_notification: OnNotification | None = None,
     ) -> list[SnapshotReport]:
-        """Read tables (None: all captured) into the lake at one consistent point, replacing existing lake tables."""
+        """Read tables into the lake at one consistent point, replacing existing lake tables.
+
+        Tables that are named are read in any snapshot mode. None: those of ``snapshot.include.collection.list``, in a
+        mode that reads rows.
+        """
         self._require_lake("snapshot")
+        if tables is None and not mode_actions(self.config.snapshot).reads:
+            return self.initial_snapshot(spark, on_progress, on_notification, only=[t.id for t in self.tables()])
         if self._context.has_kafka:
             kafka.first_events(self._context, on_notification)
         return snapshot.snapshot(self._context, tables, spark, on_progress, on_notification)
@@ -189,6 +204,8 @@ class Connector:
         notifications of the snapshots that signals request, ``on_start`` once when the stream begins. ``handover`` is
         that of ``initial_snapshot``.
         """
+        if self._keeps_slot:
+            _log.warning("slot.drop.on.stop is ignored: a scheduler's runs end and start again with the same slot.")
         hooks = Hooks(on_batch, on_round, should_stop, on_start)
 
         def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:

@@ -20,8 +20,9 @@ from cdc_core.schema.table import TableId
 @click.argument("tables", nargs=-1, type=TableType())
 @log_options
 def command(config: Path, tables: tuple[TableId, ...], log_format: str | None, verbose: bool) -> int:
-    """Read tables (schema.table; default: all captured tables) into the lake at one consistent point.
+    """Read tables (schema.table) into the lake at one consistent point.
 
+    Default: all captured tables of snapshot.include.collection.list, and none if snapshot.mode reads no rows.
     Existing lake tables are replaced by the current rows of the source; streaming continues exactly from there.
     """
     console = Console(stderr=True, soft_wrap=True)

@@ -86,6 +86,11 @@ class Published:
     added: frozenset[TableId]
     is_altered: bool
 
+    @property
+    def names(self) -> set[TableId]:
+        """The names of ``live``."""
+        return {table.id for table in self.live}
+
 
 class Source:
     """One connector's server, opened once per run. A context manager.

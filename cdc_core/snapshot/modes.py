@@ -24,6 +24,11 @@ class ModeActions:
     position_lost: bool
     stream: bool
 
+    @property
+    def reads(self) -> bool:
+        """Whether rows are read at any start."""
+        return self.first or self.interrupted or self.later
+
 
 # In the order of ModeActions; docs/explanation/snapshots.md contains the same table.
 _ANSWERS = {

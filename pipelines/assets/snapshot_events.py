@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from cdc_core.engine.reports import Status
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
@@ -95,14 +96,25 @@ class SnapshotEvents:
         for observation in self._notifications.due():
             self._log(observation)
 
-    def finish(self, reports: Iterable[SnapshotReport]) -> int:
-        """Log all remaining results, including tables without progress. Returns the number of tables."""
-        count = 0
+    def finish(self, reports: Iterable[SnapshotReport]) -> None:
+        """Log all remaining results, including tables without progress."""
         for report in reports:
-            count += 1
             self.listen(SnapshotProgress(report.table, report.rows, report.rows, done=True, report=report))
         self.flush()
-        return count
+
+    def report_unread(self, tables: Iterable[TableId], status: Status) -> list[str]:
+        """Report the tables that were not read as they are in the lake. Returns the names of those that are not."""
+        positions = {one.table: one.lake_lsn or one.snapshot_lsn for one in status.tables}
+        absent = []
+        for table in tables:
+            lsn = positions.get(table)
+            if lsn is None:
+                absent.append(str(table))
+                continue
+            told = {"lsn": str(lsn), "source": "in the lake before this run; not read again"}
+            self._log_partition(table, told)
+            self._log_lake(table, told, str(lsn))
+        return absent
 
     def flush(self) -> None:
         """Log finished tables that are not logged yet: only the other tables have to be re-read after an error."""
@@ -111,7 +123,7 @@ class SnapshotEvents:
             self._log(observation)
 
     def _report_done(self, one: _Table, now: float) -> None:
-        progress, table = one.progress, str(one.progress.table)
+        progress = one.progress
         found = (
             {"dagster/row_count": progress.rows, "seconds": round(now - one.started, 3)}
             if progress.report is None
@@ -119,30 +131,22 @@ class SnapshotEvents:
         )
         if progress.ranges_total > 1:
             found["ranges"] = progress.ranges_total
-        self._log(
-            dg.AssetMaterialization(
-                asset_key=snapshot_key(self._site),
-                partition=table,
-                metadata=found,
-                # A constant version: a table that is re-read is replaced in the lake by the same run, so the lake's
-                # tables are not out of date because of it.
-                tags=version_tags(self._site.slot),
-            )
-        )
+        self._log_partition(progress.table, found)
         one.is_reported = True
         if progress.report is not None:
-            self._report_lake(progress.report)
-        self._context.log.info(f"{table}: {progress.rows:,} rows, done")
+            self._log_lake(progress.table, metadata.snapshot(progress.report), str(progress.report.lsn))
+        self._context.log.info(f"{progress.table}: {progress.rows:,} rows, done")
 
-    def _report_lake(self, report: SnapshotReport) -> None:
-        """The lake table, which has the table's rows from now on."""
-        self._log(
-            dg.AssetMaterialization(
-                asset_key=lake_key(self._site, report.table),
-                metadata=metadata.snapshot(report) | self._facts.of(report.table),
-                tags=lake_tags(self._site, str(report.lsn)),
-            )
-        )
+    def _log_partition(self, table: TableId, found: metadata.Metadata) -> None:
+        # A constant version: a table that is re-read is replaced in the lake by the same run, so the lake's tables are
+        # not out of date because of it.
+        tags, key = version_tags(self._site.slot), snapshot_key(self._site)
+        self._log(dg.AssetMaterialization(asset_key=key, partition=str(table), metadata=found, tags=tags))
+
+    def _log_lake(self, table: TableId, found: metadata.Metadata, lsn: str) -> None:
+        """Log the lake table, which has the table's rows up to ``lsn``."""
+        key, tags = lake_key(self._site, table), lake_tags(self._site, lsn)
+        self._log(dg.AssetMaterialization(asset_key=key, metadata=found | self._facts.of(table), tags=tags))
 
     def _report_progress(self, one: _Table, now: float) -> None:
         one.reported_at = now

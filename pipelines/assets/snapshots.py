@@ -23,7 +23,17 @@ from pipelines.step.resources import spark_key
 
 # A cancelled snapshot ends with its Spark tasks; the tables finished before are complete.
 _STOP_SECONDS = 30.0
+# Of a run or a backfill: the selected tables are read in any snapshot mode, also if they are in the lake.
+READ_AGAIN_TAG = "wal2lake/read_again"
 _MAX_REPORTS = 10_000
+_DESCRIPTION = (
+    "Copies captured tables into the lake at the slot's consistent point; one partition per table. snapshot.mode and "
+    "snapshot.include.collection.list decide what is read: with initial, tables that are not in the lake; with always, "
+    "all that are selected; with no_data, none. A table that is in the lake is reported as it is. The tag "
+    f"{READ_AGAIN_TAG}: true of a run or backfill reads the selected tables in any case, and replaces their lake "
+    "tables. Assets of tables that are captured later appear when the code location is loaded again: under `dagster "
+    "dev` by itself, else by pressing *Reload definitions* (Deployment, Code locations)."
+)
 
 _log = logging.getLogger(__name__)
 
@@ -50,9 +60,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         required_resource_keys={spark_key(site)},
         # Each partition is materialized as soon as its table is in the lake, not at the end of the step.
         output_required=False,
-        description="Copies captured tables into the lake at the slot's consistent point; one partition per table. "
-        "Assets of tables that are captured later appear when the code location is loaded again: under `dagster dev` "
-        "by itself, else by pressing *Reload definitions* (Deployment, Code locations).",
+        description=_DESCRIPTION,
     )
     def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = SnapshotEvents(context, site)
@@ -62,9 +70,10 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         def take(should_stop: Callable[[], bool]) -> list[SnapshotReport]:
             # Not in the main thread, where PySpark would replace Dagster's handler of interrupts.
             sessions.append(getattr(context.resources, spark_key(site)).spark_session)
-            return site.open().snapshot(
-                tables, spark=sessions[0], on_progress=events.listen, on_notification=events.notified
-            )
+            engine = site.open()
+            if context.run.tags.get(READ_AGAIN_TAG, "").lower() == "true":
+                return engine.snapshot(tables, sessions[0], events.listen, events.notified)
+            return engine.initial_snapshot(sessions[0], events.listen, events.notified, only=tables)
 
         def tick() -> None:
             with held():
@@ -75,11 +84,16 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
             try:
                 reports = work.run(tick, context.log, _STOP_SECONDS) if tables else []
                 with held():
-                    count = events.finish(reports)
+                    events.finish(reports)
+                    read = {report.table for report in reports}
+                    left = [table for table in tables if table not in read]
+                    unread = events.report_unread(left, site.open().status()) if left else []
             finally:
                 with held():
                     events.flush()
-        context.log.info(f"{count} tables are in the lake.")
+        context.log.info(f"{len(reports)} tables were read, {len(left) - len(unread)} were in the lake already.")
+        if unread:
+            context.log.warning(f"Not read, and not in the lake (see the log for the reason): {', '.join(unread)}.")
         yield from ()
 
     return snapshot

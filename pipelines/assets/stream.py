@@ -80,6 +80,10 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
                 on_notification=notifications.listen,
             )
 
+        with retried(context), reported():
+            if not site.open().streams:
+                context.log.warning("snapshot.mode does not stream changes: nothing is read from the slot.")
+                return
         if not is_stream and context.selected_asset_keys == {changes_key(site)} and not _has_slot(context, site):
             yield _nothing_yet(context, site)
             return

@@ -106,6 +106,9 @@ def topic_assets(site: Site) -> dg.AssetsDefinition:
         def drain(should_stop: Callable[[], bool]) -> StreamReport:
             engine = site.open()
             engine.initial_snapshot()
+            if not engine.streams:
+                context.log.warning("snapshot.mode does not stream changes: nothing is read from the slot.")
+                return StreamReport(0, 0, engine.pending().confirmed_lsn or Lsn(0), (), 0.0, "snapshot.mode")
             return engine.stream(config.until(), on_batch=tally.add, should_stop=should_stop)
 
         with streaming(context, site, drain, TopicEvents(context, site, tally, config.report_seconds)) as report:

@@ -119,8 +119,19 @@ class Engine(Protocol):
     def tables(self) -> list[TableSchema]:
         """The captured tables, read from the server."""
 
-    def initial_snapshot(self) -> list[SnapshotReport]:
-        """Take the snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
+    @property
+    def streams(self) -> bool:
+        """Whether ``snapshot.mode`` streams changes."""
+
+    def initial_snapshot(
+        self,
+        spark: Any = None,
+        on_progress: Callable[[SnapshotProgress], None] | None = None,
+        on_notification: Callable[[Notification], None] | None = None,
+        *,
+        only: Sequence[TableId] | None = None,
+    ) -> list[SnapshotReport]:
+        """Read those of the tables that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist."""
 
     def snapshot(
         self,
@@ -129,7 +140,7 @@ class Engine(Protocol):
         on_progress: Callable[[SnapshotProgress], None] | None = None,
         on_notification: Callable[[Notification], None] | None = None,
     ) -> list[SnapshotReport]:
-        """Copy tables into the lake at one consistent point."""
+        """Copy tables into the lake at one consistent point, in any snapshot mode and also if they are there."""
 
     def stream(
         self,

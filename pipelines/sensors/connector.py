@@ -121,14 +121,16 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
         if paused is not None and busy is None:
             return dg.SkipReason(f"{site.name} is {paused}; run {continue_job_name(site)} to go on")
         try:
-            backlog = site.open().pending()
+            engine = site.open()
+            backlog, streams = engine.pending(), engine.streams
         except CdcError as error:
             return dg.SkipReason(str(error))
         last = Attempt.parse(context.cursor)
         if busy is None:
-            coming = run_to_come(context.instance, site, time.time())
-            if coming is not None:
-                return dg.SkipReason(coming)
+            reason = None if streams else f"snapshot.mode of {site.name} does not stream changes"
+            reason = reason or run_to_come(context.instance, site, time.time())
+            if reason is not None:
+                return dg.SkipReason(reason)
             return decide(site, backlog, last, time.time())
         watched = watch_run(busy, backlog, last, time.time())
         context.update_cursor(json.dumps(asdict(watched)))

@@ -59,6 +59,8 @@ class FakeEngine:
     notifications: tuple = ()
     statuses: tuple = ()
     refusals: dict = field(default_factory=dict)
+    held: tuple = ()
+    streams: bool = True
     calls: list = field(default_factory=list)
 
     def tables(self):
@@ -76,6 +78,9 @@ class FakeEngine:
         if self.error:
             raise self.error
         return reports
+
+    def initial_snapshot(self, spark=None, on_progress=None, on_notification=None, *, only=None):
+        return self.snapshot([one for one in only if one not in self.held], spark, on_progress, on_notification)
 
     def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None, *, on_notification=None):
         self.calls.append(("stream", until))

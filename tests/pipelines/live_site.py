@@ -50,6 +50,11 @@ class LiveEngine:
     def status(self):
         return status_of(table_status(ORDERS), table_status(PEOPLE))
 
+    streams = True
+
+    def initial_snapshot(self, spark=None, on_progress=None, on_notification=None, *, only=None):
+        return self.snapshot(only, spark, on_progress, on_notification)
+
     def snapshot(self, tables=None, spark=None, on_progress=None, on_notification=None):
         write("start", work="snapshot", tables=[str(one) for one in tables])
         reports = []

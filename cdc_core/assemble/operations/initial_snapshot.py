@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import require_rules
 from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.handover import Handover, Proved
 from cdc_core.assemble.start.recorded_stream import RecordedStream
+from cdc_core.assemble.start.unread import say_unread
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.engine.reading.continuity import Break
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.modes import ModeActions
 from cdc_core.snapshot.reports import SnapshotReport
 
@@ -30,15 +33,18 @@ def initial_snapshot(
     on_progress: OnProgress | None,
     on_notification: OnNotification | None = None,
     handover: Handover | None = None,
+    only: Sequence[TableId] | None = None,
 ) -> list[SnapshotReport]:
     """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist.
 
+    ``only`` are the tables to be read if the mode requires it (None: all captured). Others are read as well if the
+    lake cannot continue without: if the slot or its WAL is lost, or if the publication did not contain them.
     ``handover`` gets the claim, and what was proved where nothing is read and nothing is changed.
     """
     context.config.require_carried()
     with ExitStack() as closing:
         source = closing.enter_context(context.claimed())
-        reports, proved = _taken(context, source, spark, on_progress, on_notification)
+        reports, proved = _taken(context, source, spark, on_progress, on_notification, only)
         if handover is not None:
             handover.give(source, proved, closing.pop_all())
         return reports
@@ -50,6 +56,7 @@ def _taken(
     spark: Any,
     on_progress: OnProgress | None,
     on_notification: OnNotification | None,
+    only: Sequence[TableId] | None,
 ) -> tuple[list[SnapshotReport], Proved | None]:
     """Return the reports, and what was proved if it still holds: if nothing was read and nothing was changed."""
     mode = context.lake_mode
@@ -57,13 +64,16 @@ def _taken(
     tables, found = context.checked(source, recreates_slot=mode.position_lost)
     if context.has_lake:
         require_rules(context, tables)
-    wanted = [t for t in tables if source.selection.includes_in_snapshot(t.id) and source.selection.is_table(t.id)]
+    captured = [t for t in tables if source.selection.is_table(t.id)]
+    asked = {t.id for t in (captured if only is None else chosen_tables(captured, only))}
+    wanted = [t for t in captured if source.selection.includes_in_snapshot(t.id)]
     proved = _joined(context, source, mode, tables, found, spark) if context.has_lake else None
     is_broken = proved is not None and _reads_again(mode, proved.proof)
     if proved is not None and is_broken:
         wanted += [t for t in tables if t.id in proved.proof.held.tables and t not in wanted]
     if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
         known, unusable = context.in_lake(tables)
+        held = known
         known = set() if mode.later or is_broken else known
         is_lost = is_lost or is_broken
         reads = mode.later or mode.first or is_lost
@@ -76,13 +86,20 @@ def _taken(
         # A new slot has no changes from before its creation, and a table that is added to the publication (again)
         # has unpublished ones: both are re-read.
         known = known - published.added if found.exists else set()
-        unread = [table for table in wanted if table.id not in known and table in published.live]
+        asked |= {table.id for table in tables} if is_broken else held & published.added
+        unread = [table for table in wanted if table.id in asked - known and table in published.live]
+        if only is not None:
+            read = {*unusable, *((table.id for table in unread) if reads else ())}
+            say_unread(context, source, only, read=read, held=held, published=published.names)
         unread = without_clashes(context, unread)
         if unread and reads:
             spark = context.ready(spark)
             return take(context, source, spark, unread, on_progress, on_notification, later=mode.stream), None
     else:
         published = source.publish(tables, always=context.published_always)
+        if only is not None:
+            known, unusable = context.in_lake(tables)
+            say_unread(context, source, only, read=unusable, held=known, published=published.names)
     if not found.exists:
         source.make_slot()
         return [], None

@@ -12,10 +12,11 @@ from cdc_core.assemble.signals.requests import ask_stream, snapshot_of
 from cdc_core.assemble.start.clashes import without_clashes
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.recorded_stream import RecordedStream
+from cdc_core.assemble.start.unread import say_unread
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.errors import InUseError
 from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.parse import REREAD_TABLE
 
@@ -41,7 +42,7 @@ def _asked(context: RunContext, tables: Sequence[TableId] | None, in_use: InUseE
     """Have the running stream read them, each while the others go on. Raises CdcError."""
     with context.source() as source:
         kept = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
-        chosen = kept if tables is None else chosen_tables(kept, tables)
+        chosen = _chosen(source, kept, tables)
     answers = ask_stream(context, REREAD_TABLE, {table.id: {} for table in chosen}, in_use)
     reports = [snapshot_of(table, answer) for table, answer in answers.items()]
     return [report for report in reports if report is not None]
@@ -57,7 +58,7 @@ def _taken(
 ) -> list[SnapshotReport]:
     captured, _ = context.checked(source)
     kept = [table for table in captured if source.selection.is_table(table.id)]
-    chosen = kept if tables is None else chosen_tables(kept, tables)
+    chosen = _chosen(source, kept, tables)
     others = [table for table in kept if table not in chosen]
     proof = Continuity.of(context, captured)
     if any(table.id in proof.held.tables for table in others):
@@ -72,6 +73,8 @@ def _taken(
     # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
     again = [table for table in others if table.id in published.added]
     again = [table for table in again if table.id in context.known_tables(again)]
+    names = published.names
+    say_unread(context, source, [t.id for t in chosen if t.id not in names], read=(), held=(), published=names)
     chosen = [table for table in [*chosen, *again] if table in published.live]
     chosen = without_clashes(context, chosen, named=tables is not None)
     # A table whose folder cannot be used is reported once the others are read.
@@ -83,3 +86,10 @@ def _taken(
     if not others:
         recorded.note_all_read()
     return reports
+
+
+def _chosen(source: Source, captured: list[TableSchema], tables: Sequence[TableId] | None) -> list[TableSchema]:
+    """Return the tables that are named; None: those of ``snapshot.include.collection.list``."""
+    if tables is not None:
+        return chosen_tables(captured, tables)
+    return [table for table in captured if source.selection.includes_in_snapshot(table.id)]

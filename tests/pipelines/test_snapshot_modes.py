@@ -1,0 +1,138 @@
+"""What each snapshot mode reads: by the command ``wal2lake snapshot`` and by partitions that Dagster materializes."""
+
+import dagster as dg
+import pytest
+
+from cdc_core.assemble import Connector
+from cdc_core.schema.table import TableId
+from pipelines.assets.snapshots import READ_AGAIN_TAG
+from pipelines.connector.files import load_sites
+from pipelines.connector.keys import lake_key, snapshot_key
+from pipelines.connector.partitions import partitions_name
+from pipelines.factory import definitions_of
+from pipelines.sensors.connector import slot_sensor
+from tests.support.lake import lake_path, lake_settings, rows, write_properties
+from tests.support.spark import SETTINGS, test_session
+from tests.support.waits import patient
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+A, B = (TableId("public", name) for name in ("a", "b"))
+SOURCE = (
+    "create table a (id int primary key); create table b (id int primary key);"
+    "insert into a values (1); insert into b values (1)"
+)
+# The settings, and the tables whose rows are read at the first start and at a second one.
+MODES = {
+    "initial, some": ({"snapshot.include.collection.list": "public.a"}, {A}, set()),
+    "initial_only": ({"snapshot.mode": "initial_only"}, {A, B}, set()),
+    "always": ({"snapshot.mode": "always", "snapshot.include.collection.list": "public.a"}, {A}, {A}),
+    "no_data": ({"snapshot.mode": "no_data", "snapshot.include.collection.list": "public.a"}, set(), set()),
+    "custom": (
+        {"snapshot.mode": "custom", "snapshot.mode.custom.name": "tests.pipelines.test_snapshot_modes.Never"},
+        set(),
+        set(),
+    ),
+}
+
+
+class Never:
+    """A snapshotter that reads no rows, and streams nothing."""
+
+    def should_snapshot_data(self, offset_exists, snapshot_in_progress):
+        return False
+
+    def should_snapshot_on_data_error(self):
+        return False
+
+    def should_stream(self):
+        return False
+
+
+@pytest.fixture
+def connector(pg, tmp_path):
+    """A function that writes the connector file of a mode, for a database of its own."""
+    made = []
+
+    def of(settings):
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        database = pg.database("modes")
+        made.append(database)
+        pg.execute(database, SOURCE)
+        spark = {f"wal2lake.spark.{name}": value for name, value in SETTINGS.items()}
+        properties = pg.properties(database, **{**lake_settings(folder), "topic.prefix": "shop", **settings, **spark})
+        return database, write_properties(folder / "shop.properties", properties)
+
+    yield of
+    for database in made:
+        drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s"
+        pg.execute(database, drop, [database])
+        pg.drop_database(database)
+
+
+def in_lake(file):
+    """The ids of each table's rows in the lake."""
+    config = Connector.from_file(file).config
+    places = {table: lake_path(config, table) for table in (A, B)}
+    return {table: sorted(row["id"] for row in rows(place)) for table, place in places.items() if place.exists()}
+
+
+def materialized(file, instance, job="shop_snapshot_job", tags=(), config=None):
+    """Run a job for all tables; the site and the materialized partitions."""
+    (site,), broken = load_sites([file])
+    assert not broken
+    keys = [str(A), str(B)]
+    instance.add_dynamic_partitions(partitions_name(site), keys)
+    both = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[1]}
+    definition = definitions_of([site]).resolve_job_def(job)
+    tags = {**(both if "snapshot" in job else {}), **dict(tags)}
+    done = definition.execute_in_process(instance=instance, tags=tags, run_config=config, raise_on_error=False)
+    assert done.success
+    return site, instance.get_materialized_partitions(snapshot_key(site))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode, caplog):
+    settings, first, again = MODES[mode]
+    _, file = connector(settings)
+    session = test_session()
+    Connector.from_file(file).snapshot(spark=session)
+    assert set(in_lake(file)) == first
+    assert Connector.from_file(file).pending().slot_exists
+    # A table that is named is read in any mode.
+    Connector.from_file(file).snapshot([B], spark=session)
+    assert set(in_lake(file)) == first | {B}
+
+    database, file = connector(settings)
+    with dg.DagsterInstance.ephemeral() as instance:
+        site, found = materialized(file, instance)
+        assert found == {str(table) for table in first}
+        assert set(in_lake(file)) == first
+        assert Connector.from_file(file).pending().slot_exists
+        unread = {A, B} - first
+        assert all(f"{table} is not read: snapshot." in caplog.text for table in unread)
+        # What is in the lake is not read again, unless the mode says so, or the tag.
+        pg.execute(database, "insert into a values (2); insert into b values (2)")
+        materialized(file, instance)
+        assert in_lake(file) == {table: [1, 2] if table in again else [1] for table in first}
+        skipped = slot_sensor(site)(dg.build_sensor_context(instance=instance))
+        streams = mode not in ("initial_only", "custom")
+        assert isinstance(skipped, dg.SensorResult) == streams
+        assert materialized(file, instance, tags={READ_AGAIN_TAG: "true"})[1] == {str(A), str(B)}
+        assert in_lake(file) == {A: [1, 2], B: [1, 2]}
+        pg.execute(database, "insert into a values (3)")
+        bounds = {"ops": {"shop_stream": {"config": {"idle_seconds": 1.0, "max_seconds": patient(200)}}}}
+        materialized(file, instance, job="shop_stream_job", config=bounds)
+        assert in_lake(file) == {A: [1, 2, 3] if streams else [1, 2], B: [1, 2]}
+
+
+def test_tables_that_the_command_line_has_read_are_reported_as_they_are(connector):
+    _, file = connector({})
+    Connector.from_file(file).snapshot(spark=test_session())
+    with dg.DagsterInstance.ephemeral() as instance:
+        site, found = materialized(file, instance)
+        assert found == {str(A), str(B)}
+        event = instance.get_latest_materialization_event(lake_key(site, A)).asset_materialization
+        assert event.metadata["dagster/row_count"].value == 1
+        assert "not read again" in event.metadata["source"].value
