@@ -79,9 +79,11 @@ class Connector:
         return self._context
 
     @classmethod
-    def from_file(cls, path: Path | str, *, needs_lake: bool = True) -> Connector:
-        """Read a connector file. Raises ConfigError if it is not valid."""
-        config = load(path)
+    def from_file(
+        cls, path: Path | str, *, needs_lake: bool = True, overrides: Sequence[tuple[str, str]] = ()
+    ) -> Connector:
+        """Read a connector file; ``overrides`` as for ``load``. Raises ConfigError if it is not valid."""
+        config = load(path, overrides)
         if needs_lake:
             config.require_lake()
         return cls(config)

@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from cdc_core.config.connector import ConnectorConfig
@@ -22,11 +23,15 @@ _NOT_IN_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]|^\x00-\x1f\x7f]")
 
 def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:
     """The captured tables among ``wanted``. Raises TableError if one is not captured."""
-    unknown = [str(name) for name in wanted if name not in {table.id for table in captured}]
+    names = {str(table.id): table.id for table in captured}
+    unknown = [str(name) for name in wanted if str(name) not in names]
     if unknown:
+        near = get_close_matches(unknown[0], names, n=1)
         raise TableError(
             f"Not a captured table: {', '.join(unknown)}.",
-            "Check the name and the include and exclude lists in the connector file.",
+            f"Did you mean {near[0]}?"
+            if near
+            else "Check the name and the include and exclude lists in the connector file.",
             unknown[0],
         )
     return [table for table in captured if table.id in wanted]

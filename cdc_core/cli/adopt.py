@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import config_argument
+from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.errors import ConfigError
 from cdc_core.offsets.java_map import is_map, read_map, write_map
@@ -30,7 +29,7 @@ from cdc_core.private_files import write_private
 @click.option("--accept-gap", is_flag=True, help="Go on from the slot, although it is past the offset.")
 @click.option("--dry-run", is_flag=True, help="Only check, and show what would be done.")
 def command(
-    config: Path,
+    config: ConnectorFile,
     offsets: str,
     bootstrap_servers: str,
     lake: str | None,
@@ -47,7 +46,7 @@ def command(
     """
     if lake and events_only:
         raise click.UsageError("--lake snapshot and --events-only exclude each other.")
-    report = Connector.from_file(config).adopt(
+    report = config.open().adopt(
         offsets,
         fills=not events_only,
         accepts_gap=accept_gap,
@@ -79,7 +78,7 @@ def command(
     help="The file to write, with --format file; offsets of other connectors in it are kept.",
 )
 @click.option("--name", default="", help="The connector's name in Connect. Default: name of CONFIG.")
-def offsets_command(config: Path, form: str, output: Path | None, name: str) -> int:
+def offsets_command(config: ConnectorFile, form: str, output: Path | None, name: str) -> int:
     """Print the offset with which Debezium's connector goes on where wal2lake ends. No run may be active.
 
     It contains lsn, lsn_proc and lsn_commit, and the last transaction if it is known. With --format connect: a line
@@ -87,7 +86,7 @@ def offsets_command(config: Path, form: str, output: Path | None, name: str) -> 
     """
     if (form == "file") != (output is not None):
         raise click.UsageError("--format file needs --output FILE, and no other format takes it.")
-    found = Connector.from_file(config).offsets(name)
+    found = config.open().offsets(name)
     if output is not None:
         try:
             _write(output, found)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from cdc_core.assemble import Connector
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -39,9 +44,59 @@ class TableType(click.ParamType[TableId]):
         return TableId(schema, table)
 
 
-config_argument = click.argument(
-    "config", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path), metavar="CONFIG"
-)
+class PairType(click.ParamType[tuple[str, str]]):
+    """A property and its value."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Text such as wal2lake.metrics.port=9404; the value may be empty."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = value.partition("=")
+        if not equals or not name.strip():
+            self.fail(f"expected KEY=VALUE, found {value!r}", param, ctx)
+        return name.strip(), text
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorFile:
+    """The connector file that a command is given, and the properties that --set gives for this command."""
+
+    path: Path
+    overrides: tuple[tuple[str, str], ...] = ()
+
+    def open(self, *, needs_lake: bool = True) -> Connector:
+        """Read it. Raises ConfigError."""
+        return Connector.from_file(self.path, needs_lake=needs_lake, overrides=self.overrides)
+
+    def __str__(self) -> str:
+        """The file as it is given to another command."""
+        given = (f"--set {shlex.quote(f'{name}={text}')}" for name, text in self.overrides)
+        return " ".join([shlex.quote(str(self.path)), *given])
+
+
+def config_argument(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a command CONFIG and --set, as its parameter ``config``: a ConnectorFile."""
+
+    @click.argument(
+        "config", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path), metavar="CONFIG"
+    )
+    @click.option(
+        "--set",
+        "overrides",
+        type=PairType(),
+        multiple=True,
+        help="A property for this command, in place of the file's; may be repeated. Other users may see the command "
+        "line: give secrets as ${env:NAME}.",
+    )
+    @functools.wraps(command)
+    def with_file(config: Path, overrides: tuple[tuple[str, str], ...], **others: Any) -> int | None:
+        return command(config=ConnectorFile(config, overrides), **others)
+
+    return with_file
+
+
 until_lsn = click.option("--until-lsn", type=LsnType(), help="Stop once every change up to this LSN is processed.")
 until_idle = click.option(
     "--until-idle",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import config_argument
+from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, FAILED
 from cdc_core.postgres.preflight import Finding, script, uncorrected
 
@@ -26,7 +23,7 @@ from cdc_core.postgres.preflight import Finding, script, uncorrected
     help="With --explain: print all properties, not only those in the file. With --sql: print what is there, too, as "
     "comments.",
 )
-def command(config: Path, explain: bool, as_sql: bool, everything: bool) -> int:
+def command(config: ConnectorFile, explain: bool, as_sql: bool, everything: bool) -> int:
     """Check CONFIG and its server, and print what is missing and how to correct it. Changes nothing.
 
     Statements are complete: names are quoted, and they can be pasted into psql. With --sql only the script is printed,
@@ -35,7 +32,7 @@ def command(config: Path, explain: bool, as_sql: bool, everything: bool) -> int:
     if as_sql and explain:
         raise click.UsageError("--sql and --explain cannot be combined.")
     console = Console(soft_wrap=True, stderr=as_sql)
-    connector = Connector.from_file(config, needs_lake=False)
+    connector = config.open(needs_lake=False)
     for warning in connector.warnings:
         console.print(f"[yellow]warning[/] {escape(warning)}", highlight=False)
     if explain:

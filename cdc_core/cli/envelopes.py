@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import config_argument, until_idle, until_lsn
+from cdc_core.cli.arguments import ConnectorFile, config_argument, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up
 from cdc_core.engine.reports import Until
@@ -29,7 +28,7 @@ from cdc_core.lsn import Lsn
 @until_idle
 @log_options
 def command(
-    config: Path,
+    config: ConnectorFile,
     output: Path,
     until_lsn: Lsn | None,
     until_idle: float | None,
@@ -42,7 +41,7 @@ def command(
     Without --until-lsn or --until-idle the command runs until it is stopped.
     """
     set_up(log_format, verbose=verbose)
-    connector = Connector.from_file(config, needs_lake=False)
+    connector = config.open(needs_lake=False)
     set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     for warning in connector.warnings:
         say(f"warning: {warning}", level=logging.WARNING)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import click
 from rich.console import Console
 
-from cdc_core.assemble import Connector, MaintainReport
-from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.assemble import MaintainReport
+from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.schema.table import TableId
 
@@ -19,7 +18,7 @@ from cdc_core.schema.table import TableId
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType(), metavar="[SCHEMA.TABLE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per Delta table.")
-def command(config: Path, tables: tuple[TableId, ...], as_json: bool) -> int:
+def command(config: ConnectorFile, tables: tuple[TableId, ...], as_json: bool) -> int:
     """Compact small files of the lake's tables (OPTIMIZE) and remove unreferenced files (VACUUM).
 
     Rounds compact recent files automatically; this command does the rest and is meant for a schedule. It can run
@@ -42,7 +41,7 @@ def command(config: Path, tables: tuple[TableId, ...], as_json: bool) -> int:
             highlight=False,
         )
 
-    Connector.from_file(config).maintain(list(tables) or None, on_table=report_table)
+    config.open().maintain(list(tables) or None, on_table=report_table)
     if not maintained:
         click.echo("There is nothing to maintain: the lake has no tables of this connector.", err=True)
     return DONE

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 from rich.console import Console
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE, FAILED, WRONG_USE, describe
 from cdc_core.errors import CdcError
 from cdc_core.lsn import Lsn
@@ -64,7 +62,7 @@ class SinceType(click.ParamType[Lsn | datetime | str]):
 @click.option("--limit", type=click.IntRange(min=0), default=1000, show_default=True, help="Keys named of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    config: Path,
+    config: ConnectorFile,
     tables: tuple[TableId, ...],
     repair: bool,
     dry_run: bool,
@@ -91,7 +89,7 @@ def command(
         raise click.UsageError("--sample and --since cannot be combined.")
     console = Console(stderr=as_json, soft_wrap=True)
     try:
-        connector = Connector.from_file(config)
+        connector = config.open()
         say = None if as_json else line(console, dry_run)
         report = connector.reconcile(tables or None, limit, repair and not dry_run, say, sample, since, resume)
     except CdcError as error:
@@ -99,7 +97,28 @@ def command(
         return _NOT_COMPARED
     if as_json:
         click.echo(json.dumps(report.to_plain()))
+    else:
+        console.print(total(report), highlight=False, markup=False)
     return exit_code(report)
+
+
+def total(report: ReconcileReport) -> str:
+    """The comparison as a whole, in one line. Rows of tables without a key that differ are counted, too."""
+    compared = [each for each in report.tables if each.rows is not None]
+    left_out = len(report.tables) - len(compared)
+    differing = [each for each in compared if each.found.count]
+    rows = sum(each.rows or 0 for each in compared)
+    text = f"at {report.lsn}: {rows:,} rows of {_tables(len(compared))} compared, "
+    if differing:
+        text += f"{sum(each.found.count for each in differing):,} differ, in {_tables(len(differing))}"
+    else:
+        text += "no row differs" if report.is_equal else "no row differs, but a changelog does"
+    repaired = sum(each.repaired for each in compared)
+    return text + (f"; {repaired:,} repaired" * bool(repaired)) + (f"; {_tables(left_out)} left out" * bool(left_out))
+
+
+def _tables(count: int) -> str:
+    return "1 table" if count == 1 else f"{count} tables"
 
 
 def exit_code(report: ReconcileReport) -> int:

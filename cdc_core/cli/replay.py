@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from rich.console import Console
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.cli.logs import log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
@@ -23,7 +20,7 @@ from cdc_core.schema.table import TableId
 @click.option("--drop", is_flag=True, help="Discard the changes in quarantine instead.")
 @log_options
 def command(
-    config: Path,
+    config: ConnectorFile,
     table: TableId,
     accept: tuple[str, ...],
     accept_all: bool,
@@ -45,7 +42,7 @@ def command(
     if drop and (accept or accept_all):
         raise click.UsageError("--drop cannot be combined with --accept or --accept-all.")
     set_up(log_format, verbose=verbose)
-    connector = Connector.from_file(config)
+    connector = config.open()
     set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     with snapshot_progress(console) as on_progress:
         done = connector.replay(table, None, on_progress, accept, accept_all, drop)

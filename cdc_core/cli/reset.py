@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import config_argument
+from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE
 
 
@@ -15,13 +12,13 @@ from cdc_core.cli.exits import DONE
 @config_argument
 @click.option("--lake", "with_lake", is_flag=True, help="Also remove the connector's lake tables.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def command(config: Path, with_lake: bool, yes: bool) -> int:
+def command(config: ConnectorFile, with_lake: bool, yes: bool) -> int:
     """Remove what the connector of CONFIG has made: its slot, its publication and its files in the state folder.
 
     Shows what it would remove, and asks first. Lake tables are kept unless --lake is given, and can be read as before;
     a later run reads every table again. A publication that another role owns is kept, and so are events in Kafka.
     """
-    connector = Connector.from_file(config, needs_lake=False)
+    connector = config.open(needs_lake=False)
     found = connector.leftovers(with_lake=with_lake)
     if found.kept_publication:
         name = connector.config.postgres.publication_name

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import click
 from rich.console import Console
 
-from cdc_core.assemble import Connector
 from cdc_core.assemble.service import Service, ServiceHooks
-from cdc_core.cli.arguments import config_argument, max_seconds, until_idle, until_lsn
+from cdc_core.cli.arguments import ConnectorFile, config_argument, max_seconds, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up
 from cdc_core.cli.progress import RoundProgress, snapshot_progress
@@ -27,7 +25,7 @@ from cdc_core.snapshot.reports import SnapshotReport
 @max_seconds
 @log_options
 def command(
-    config: Path,
+    config: ConnectorFile,
     until_lsn: Lsn | None,
     until_idle: float | None,
     max_seconds: float | None,
@@ -40,7 +38,7 @@ def command(
     such as a restart of the server, the run waits and goes on by itself (errors.max.retries).
     """
     set_up(log_format, verbose=verbose)
-    connector = Connector.from_file(config)
+    connector = config.open()
     set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     for warning in connector.warnings:
         say(f"warning: {warning}", level=logging.WARNING)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import config_argument
+from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE
 
 
@@ -20,13 +17,13 @@ from cdc_core.cli.exits import DONE
     metavar="JSON",
     help='The signal\'s data, a JSON object: {"data-collections": ["public.orders"]}.',
 )
-def command(config: Path, kind: str, data: str) -> int:
+def command(config: ConnectorFile, kind: str, data: str) -> int:
     """Send a signal of TYPE to the connector of CONFIG.
 
     TYPE is execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot, log, or one that wal2lake.signal.actions
     names a class for. The signal is written to the table of signal.data.collection or to signal.file, if one of these
     channels is enabled; otherwise to a file in the folder of wal2lake.state.path, which streaming runs read.
     """
-    channel = Connector.from_file(config, needs_lake=False).signal(kind, data)
+    channel = config.open(needs_lake=False).signal(kind, data)
     click.echo(f"{kind} sent through channel {channel}", err=True)
     return DONE

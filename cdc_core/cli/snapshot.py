@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from rich.console import Console
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.cli.logs import log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
@@ -19,7 +16,7 @@ from cdc_core.schema.table import TableId
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType())
 @log_options
-def command(config: Path, tables: tuple[TableId, ...], log_format: str | None, verbose: bool) -> int:
+def command(config: ConnectorFile, tables: tuple[TableId, ...], log_format: str | None, verbose: bool) -> int:
     """Read tables (schema.table) into the lake at one consistent point.
 
     Default: all captured tables of snapshot.include.collection.list, and none if snapshot.mode reads no rows.
@@ -27,7 +24,7 @@ def command(config: Path, tables: tuple[TableId, ...], log_format: str | None, v
     """
     console = Console(stderr=True, soft_wrap=True)
     set_up(log_format, verbose=verbose)
-    connector = Connector.from_file(config)
+    connector = config.open()
     set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     with snapshot_progress(console) as on_progress:
         reports = connector.snapshot(tables or None, on_progress=on_progress)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import config_argument
+from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, stop_requests
 from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus, TableStatus, resuming
 from cdc_core.engine.run_state import Waiting
@@ -47,7 +43,7 @@ _WAL_STATES = {
     metavar="SECONDS",
     help="With --watch: how often.",
 )
-def command(config: Path, rows: bool, as_json: bool, watch: bool, interval: float) -> int:
+def command(config: ConnectorFile, rows: bool, as_json: bool, watch: bool, interval: float) -> int:
     """Show the positions of the slot, the changelogs and the lake tables, and paused tables.
 
     \b
@@ -59,9 +55,11 @@ def command(config: Path, rows: bool, as_json: bool, watch: bool, interval: floa
       unreadable  its Delta tables cannot be read; the reason is shown
 
     \b
-    "lake to" and "changelog to" are the LSN of the last change that each has, "read at" is that of the snapshot.
+    "up to" is when the source committed the last change that the lake table has; for a table without changes, when it
+    was read. "lake to" and "changelog to" are the LSN of the last change that each has, "read at" is that of the
+    snapshot; columns that do not fit the terminal are left out (--json has everything).
     """
-    connector = Connector.from_file(config, needs_lake=False)
+    connector = config.open(needs_lake=False)
     console = Console(soft_wrap=True)
     if not watch:
         _show(console, connector.status(count_rows=rows), as_json, config)
@@ -78,7 +76,7 @@ def command(config: Path, rows: bool, as_json: bool, watch: bool, interval: floa
     return DONE
 
 
-def _show(console: Console, status: Status, as_json: bool, file: Path) -> None:
+def _show(console: Console, status: Status, as_json: bool, file: ConnectorFile) -> None:
     if as_json:
         click.echo(json.dumps(as_plain(status)))
     else:
@@ -96,7 +94,7 @@ def as_plain(value: Any) -> Any:
     return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def _print(console: Console, status: Status, file: Path) -> None:
+def _print(console: Console, status: Status, file: ConnectorFile) -> None:
     if status.server_error:
         console.print(f"[red]The server could not be queried:[/] {escape(status.server_error)}", highlight=False)
     if status.lake_error:
@@ -105,8 +103,9 @@ def _print(console: Console, status: Status, file: Path) -> None:
         _print_waiting(console, status.waiting)
     console.print(f"slot {status.slot}: {slot_state(status)}", highlight=False, markup=False)
     if status.lag_bytes is not None:
+        lag = "" if status.lag_seconds is None else f"{duration(status.lag_seconds)}, "
         console.print(
-            f"confirmed {status.confirmed_lsn}, server at {status.wal_end_lsn}, {status.lag_bytes:,} bytes behind",
+            f"{lag}{status.lag_bytes:,} bytes behind: confirmed {status.confirmed_lsn}, server at {status.wal_end_lsn}",
             highlight=False,
         )
     if status.stream is not None:
@@ -160,37 +159,49 @@ def table_state(row: TableStatus) -> str:
 
 
 def _print_tables(console: Console, rows: Sequence[TableStatus]) -> None:
-    """Print a table, or, where the terminal is too narrow for it, two lines for each: no name is cut."""
+    """Print one line for each: as many columns as fit, the first three in any case. No name is cut."""
     if not rows:
         return
     counted = any(row.source_rows is not None or row.lake_rows is not None for row in rows)
-    names = ["table", "state", "lake to", "changelog to", "read at", *(["source rows", "lake rows"] * counted), "key"]
-    lines = [_cells(row, counted) for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(names, *lines, strict=True)]
-    if sum(widths) + 2 * len(widths) <= console.width:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name, width in zip(names, widths, strict=True):
-            table.add_column(name, no_wrap=True, min_width=width)
-        for line in lines:
-            table.add_row(*map(escape, line))
-        console.print(table)
-        return
-    for cells in lines:
-        said = ", ".join(f"{name} {cell}" for name, cell in zip(names[2:], cells[2:], strict=True))
-        console.print(f"{cells[0]}: {cells[1]}", highlight=False, markup=False)
-        console.print(Padding(Text(said), (0, 0, 0, 4)), soft_wrap=False, highlight=False)
+    names = ["table", "state", "up to (UTC)", *(["source rows", "lake rows"] * counted)]
+    names += ["lake to", "changelog to", "read at", "key"]
+    now = datetime.now(UTC)
+    lines = [tuple(names), *(_cells(row, counted, now) for row in rows)]
+    widths = [max(map(cell_len, column)) + 2 for column in zip(*lines, strict=True)]
+    shown = max(3, sum(1 for total in itertools.accumulate(widths) if total - 2 <= console.width))
+    for line in lines:
+        cells = zip(line[:shown], widths, strict=False)
+        text = "".join(set_cell_size(cell, width) for cell, width in cells).rstrip()
+        console.print(text, highlight=False, markup=False)
 
 
-def _cells(row: TableStatus, counted: bool) -> tuple[str, ...]:
+def _cells(row: TableStatus, counted: bool, now: datetime) -> tuple[str, ...]:
     positions = (row.lake_lsn, row.changelog_lsn, row.snapshot_lsn)
     counts = (row.source_rows, row.lake_rows) if counted else ()
     return (
         str(row.table),
         table_state(row),
-        *("-" if lsn is None else str(lsn) for lsn in positions),
+        "-" if row.up_to is None else moment(row.up_to, now),
         *("-" if count is None else f"{count:,}" for count in counts),
+        *("-" if lsn is None else str(lsn) for lsn in positions),
         ", ".join(row.key) or "none",
     )
+
+
+def moment(at: datetime, now: datetime) -> str:
+    """A time of day, with its date if that is not today's, and how long ago it is."""
+    day = "" if at.date() == now.date() else f"{at:%Y-%m-%d} "
+    return f"{day}{at:%H:%M:%S}, {duration(max(0.0, (now - at).total_seconds()))} ago"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit that has one whole."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    for unit, size in (("d", 86_400), ("h", 3_600)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 60:.0f} min"
 
 
 def _print_kafka(console: Console, kafka: KafkaStatus) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from cdc_core.assemble import Connector
-from cdc_core.cli.arguments import TableType, config_argument
+from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -50,14 +48,14 @@ class PlaceType(click.ParamType[Lsn | datetime]):
     help="Print the newest round at or before this LSN or commit time. Default: the newest round.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(config: Path, tables: tuple[TableId, ...], at: Lsn | datetime | None, as_json: bool) -> int:
+def command(config: ConnectorFile, tables: tuple[TableId, ...], at: Lsn | datetime | None, as_json: bool) -> int:
     """Show the Delta version of each table that corresponds to one LSN of the source.
 
     Tables read at these versions are consistent with each other: they contain every transaction that committed up to
     the LSN, and no other. A table that was paused, re-read or behind in that round has no version; this is an error if
     the table is named. docs/reading.md shows how to read tables at these versions.
     """
-    cut = Connector.from_file(config).versions(at, tables)
+    cut = config.open().versions(at, tables)
     if as_json:
         click.echo(json.dumps(_plain(cut)))
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cdc_core.config.catalogue import find
 from cdc_core.config.checks import check, unready
 from cdc_core.config.properties_file import parse_properties
 from cdc_core.config.reader import Reader, Setting
@@ -96,12 +97,21 @@ class ConnectorConfig:
         return Path(self.engine.state_path or f".wal2lake/{self.schema.topic_prefix}")
 
 
-def load(path: Path | str) -> ConnectorConfig:
+def load(path: Path | str, overrides: Sequence[tuple[str, str]] = ()) -> ConnectorConfig:
     """Read a connector file: Debezium's .properties, or JSON as ``{"name": …, "config": {…}}`` or flat.
+
+    ``overrides`` replace the file's properties of these names, and of older names of the same.
 
     Raises ConfigError, with every problem in one message, before anything is started.
     """
-    return from_entries(file_entries(path), str(path))
+    replaced = {_present_name(name) for name, _ in overrides}
+    kept = [entry for entry in file_entries(path) if not replaced or _present_name(entry[0]) not in replaced]
+    return from_entries([*kept, *overrides], f"{path} with --set" if overrides else str(path))
+
+
+def _present_name(name: str) -> str:
+    found = find(name.strip())
+    return name.strip() if found is None or found.property.pattern else found.property.name
 
 
 def file_entries(path: Path | str) -> list[tuple[str, str]]:

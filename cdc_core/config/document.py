@@ -25,6 +25,8 @@ wal2lake reads the connector file of Debezium's PostgreSQL connector, unchanged:
   position: the flags `d m u U x`, `\\b \\B \\G \\X \\N{…}`, scripts, blocks, binary and `java…` properties, lookbehind
   without a largest length.
   `wal2lake check` and each start name the expressions that match nothing.
+- `--set KEY=VALUE` on any command that takes the file replaces a property for this command, so that another team's
+  file need not be copied: `wal2lake run shop.properties --set wal2lake.metrics.port=9404`.
 - A property may have an effect on events alone or on the lake alone (column *effect on*). `wal2lake check` and each
   start name the given ones that have none, with the reason.
 - `wal2lake check --explain CONFIG` prints each property with its effective value.

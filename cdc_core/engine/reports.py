@@ -173,7 +173,8 @@ class TableStatus:
     ``quarantined`` is the number of changes in its quarantine table, ``reasons`` how many of them have each reason (the
     name of a rule, or that they wait for an earlier change). ``reread`` is why the table is to be re-read by a run;
     empty if it is not. ``error`` is why its Delta tables cannot be read, empty if they can; its positions are then
-    unknown.
+    unknown. ``up_to`` (UTC) is when the source committed the last change that the lake table has; for a table without
+    changes, when it was read.
     """
 
     table: TableId
@@ -189,6 +190,7 @@ class TableStatus:
     error: str = ""
     reasons: dict[str, int] = field(default_factory=dict)
     reread: str = ""
+    up_to: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,8 @@ class KafkaStatus:
 class Status:
     """Status of the connector. ``lag_bytes``: WAL that the server retains for the slot and that is not confirmed.
 
+    ``lag_seconds``: the age of what is not confirmed, None unless a run is active (``postgres/replication/slot``).
+
     ``stream`` is None for a lake that has no record yet. ``waiting``: what the running process waits for.
     ``server_error`` is why the server could not be queried, empty if it could; everything about the slot is then None.
     ``lake_error`` is why the lake's own records could not be read.
@@ -257,6 +261,7 @@ class Status:
     lake_error: str = ""
     kafka: KafkaStatus | None = None
     waiting: Waiting | None = None
+    lag_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 from cdc_core.engine.reports import Paused, TableStatus
 from cdc_core.engine.schema.state import TableVersions
@@ -11,12 +12,13 @@ from cdc_core.errors import CdcError, SourceError
 from cdc_core.lake.delta.readable import open_complete
 from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.epochs import EpochRows, epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, changelog_position, lake_position, schema_version_app
-from cdc_core.lake.stores.changelog import count_after
+from cdc_core.lake.stores.changelog import commit_time, count_after
 from cdc_core.lake.stores.quarantine import waiting_reasons
 from cdc_core.lake.stores.schema_log import History, SchemaLog
+from cdc_core.lake.stores.snapshot_log import read_times
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions
@@ -58,16 +60,12 @@ def lake_status(
     captured (``includes``) is included even if the server no longer lists it as one to capture: it may be UNLOGGED, or
     dropped.
     """
-    histories: dict[TableId, History] = {}
-    problem = ""
-    try:
-        histories = SchemaLog(paths.schema_versions, {}).read()
-    except (CdcError, OSError) as error:
-        problem = _said(error)
+    histories, problem = _histories(paths)
     listed = {table.id for table in tables or ()}
     others = {name: h for name, h in histories.items() if name not in listed and includes(name) and h.versions}
     lost = [h.versions[max(h.versions)].table for h in others.values() if tables is None or h.paused is not None]
     tables = sorted(lost, key=lambda table: table.id) if tables is None else [*tables, *lost]
+    taken = _times_of_snapshots(paths, scope)
 
     def look(table: TableSchema) -> TableStatus:
         try:
@@ -99,10 +97,34 @@ def lake_status(
             waiting,
             reasons=reasons,
             reread=_reread(history, opened, scope, table.id),
+            up_to=_last_change(changes, lake, scope) or taken.get((table.id, lake.merge_token)),
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return {status.table: status for status in pool.map(look, tables)}, problem
+
+
+def _histories(paths: LakePaths) -> tuple[dict[TableId, History], str]:
+    """Return the history of each table, or none, and why they cannot be read."""
+    try:
+        return SchemaLog(paths.schema_versions, {}).read(), ""
+    except (CdcError, OSError) as error:
+        return {}, _said(error)
+
+
+def _times_of_snapshots(paths: LakePaths, scope: str) -> dict[tuple[TableId, int], datetime]:
+    """Return when each table was read, by its token; nothing if the record of snapshots cannot be read."""
+    try:
+        return read_times(paths.snapshots, epoch_of(scope))
+    except (CdcError, OSError):
+        return {}
+
+
+def _last_change(changelog: DeltaTable | None, lake: LakePosition, scope: str) -> datetime | None:
+    """Return when the source committed the last change that the lake table has; None if it has no change."""
+    if changelog is None or lake.lsn is None:
+        return None
+    return commit_time(EpochRows.of(changelog, scope), lake.lsn)
 
 
 def _reread(history: History, lake: DeltaTable | None, scope: str, table: TableId) -> str:

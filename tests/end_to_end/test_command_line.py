@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.support.lake import lake_settings, write_properties
+from cdc_core.config.connector import load
+from cdc_core.schema.table import TableId
+from tests.support.lake import changelog_path, lake_settings, rows, write_properties
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -57,7 +62,7 @@ def test_what_cannot_work_is_refused_and_a_reset_leaves_nothing(pg, program, tmp
     for command, arguments, said in (
         ("signal", ("execute-snapshot", "--data", incremental % "ordres"), "Did you mean public.orders?"),
         ("signal", ("execute-snapshot", "--data", incremental % "keyless"), "public.keyless has no key"),
-        ("replay", ("public.ordres",), "Not a captured table: public.ordres"),
+        ("replay", ("public.ordres",), "Not a captured table: public.ordres.\n  → Did you mean public.orders?"),
         ("replay", ("public.orders", "--accept", "postive"), "public.orders has no rule postive"),
         ("snapshot", ("public.unread",), "Not a captured table: public.unread"),
     ):
@@ -68,7 +73,25 @@ def test_what_cannot_work_is_refused_and_a_reset_leaves_nothing(pg, program, tmp
     assert not list(state.glob("signals-*"))
     assert program.run("signal", file, "execute-snapshot", "--data", incremental % "orders").returncode == 0
 
+    compared = program.run("reconcile", file)
+    assert compared.returncode == 0, compared.stderr
+    assert re.search(r"^at [0-9A-F]+/[0-9A-F]+: 11 rows of 2 tables compared, no row differs$", compared.stdout, re.M)
+    misspelt = program.run("reconcile", file, "public.ordres")
+    assert misspelt.returncode == 2 and "Did you mean public.orders?" in misspelt.stderr, misspelt.stderr
+    alone = program.run("reconcile", file, "--set", "table.include.list=public.orders")
+    assert "11 rows of 1 table compared" in alone.stdout, alone.stdout + alone.stderr
+
+    (last,) = rows(changelog_path(load(file), TableId("public", "orders")), 'select max("__commit_ts") as at from t')
+    committed = last["at"]
+    assert timedelta(0) < pg.execute(database, "select now()")[0][0] - committed < timedelta(minutes=5)
+    (told,) = [one for one in status_of(program, file) if one["table"] == "public.orders"]
+    assert datetime.fromisoformat(told["up_to"]) == committed
+    (read,) = [one for one in status_of(program, file) if one["table"] == "public.keyless"]
+    assert timedelta(0) < committed - datetime.fromisoformat(read["up_to"]) < timedelta(minutes=5)
+
     shown = program.run("status", file)
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("public.orders")]
+    assert f"{committed.astimezone(UTC):%H:%M:%S}, " in line and " ago" in line
     assert all(len(line) <= 80 for line in shown.stdout.splitlines() if line.startswith("public.")), shown.stdout
     with program.started("status", file, "--watch", "--interval", "0.1") as watching:
         wait_until(lambda: watching.said().count("public.orders") >= 2, 60, "a second status")
@@ -87,6 +110,10 @@ def test_what_cannot_work_is_refused_and_a_reset_leaves_nothing(pg, program, tmp
     done = program.run("reset", file, "--yes", "--lake")
     assert done.returncode == 0 and not (tmp_path / "lake" / "test").exists(), done.stderr
     assert "There is nothing to remove" in program.run("reset", file, "--yes", "--lake").stderr
+
+
+def status_of(program, file):
+    return json.loads(program.run("status", file, "--json").stdout)["tables"]
 
 
 def test_two_interrupts_at_the_start_leave_no_java(pg, program, tmp_path):

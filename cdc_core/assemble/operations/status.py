@@ -163,4 +163,5 @@ def status(context: RunContext, count_rows: bool) -> Status:
         lake_error,
         kafka_status(context, tables or ()),
         WaitingFile(config.state_path, context.name, context.slot).read(),
+        None if backlog is None else backlog.lag_seconds,
     )

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core import failpoints
 from cdc_core.lake.delta.conflicts import on_conflict
@@ -189,6 +192,16 @@ def count_after(changelog: EpochRows, lsn: int) -> int:
         rows = None if is_past else changelog.read(file, ["__commit_lsn", "__tx_index"])
         found += file.rows if rows is None else between(rows, lsn, 2**63 - 1).num_rows
     return found
+
+
+def commit_time(changelog: EpochRows, lsn: int) -> datetime | None:
+    """Return the commit time (UTC) of the last change up to an LSN; None without one. Usually one file is opened."""
+    upto = [file for file in files_between(changelog, 0, lsn) if file.minimum.get("__commit_lsn", 0) <= lsn]
+    for file in sorted(upto, key=lambda each: each.maximum.get("__commit_lsn", 0), reverse=True):
+        rows = between(changelog.read(file, ["__commit_lsn", "__tx_index", "__commit_ts"]), 0, lsn)
+        if rows.num_rows:
+            return cast("datetime | None", pc.max(rows.column("__commit_ts")).as_py())
+    return None
 
 
 def between(rows: pa.Table, from_lsn: int, to_lsn: int) -> pa.Table:

@@ -84,6 +84,16 @@ def read_snapshots(path: str, epoch: int = 0) -> dict[tuple[TableId, int], Taken
     }
 
 
+def read_times(path: str, epoch: int = 0) -> dict[tuple[TableId, int], datetime]:
+    """Return when the snapshots of an epoch were recorded (UTC), by table and token."""
+    rows = all_rows(DeltaTable.open(path), _SCHEMA).to_pylist()  # row-wise: one per snapshot of a table
+    return {
+        (TableId(row["schema_name"], row["table_name"]), row["token"]): row["recorded_at"]
+        for row in rows
+        if (row["epoch"] or 0) == epoch
+    }
+
+
 def tokens_before(path: str, epoch: int) -> dict[TableId, set[int]]:
     """Return each table's tokens of all epochs before ``epoch``: none of them is given again.
 

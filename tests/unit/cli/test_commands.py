@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -16,10 +17,12 @@ from rich.console import Console
 
 from cdc_core import cli as entry
 from cdc_core.assemble import Connector
+from cdc_core.cli.arguments import ConnectorFile
 from cdc_core.cli.exits import describe, stop_requests
 from cdc_core.cli.logs import say_stopping
 from cdc_core.cli.program import cli, main
-from cdc_core.cli.status import _print, as_plain
+from cdc_core.cli.status import _print, as_plain, moment
+from cdc_core.config.connector import load
 from cdc_core.engine.reports import Status, StreamReport, TableStatus
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
@@ -199,24 +202,64 @@ def test_status_as_json_names_tables_and_lsns_as_postgresql_does():
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_status_cuts_no_name_whatever_the_width(width):
+def test_status_has_a_line_a_table_with_times_before_lsns_and_cuts_no_name(width):
     long = TableId("accounting_2026", "invoice_lines_with_a_name_as_long_as_names_may_be_in_postgres")
+    now = datetime.now(UTC)
     rows = (
         TableStatus(long, ("id", "line"), Lsn(1 << 44), Lsn(1 << 45), Lsn(1 << 45), 3, 1_000_000, 1_000_000),
-        TableStatus(TableId("public", "orders"), (), Lsn(1), Lsn(3), Lsn(2), 3, None, None),
+        TableStatus(TableId("public", "orders"), (), Lsn(1), Lsn(3), Lsn(2), 3, None, None, up_to=now),
         TableStatus(TableId("public", "new"), ("id",), None, None, None, None, None, None),
         TableStatus(TableId("public", "[odd]"), ("id",), None, None, None, None, None, None, error="It is gone."),
     )
-    status = Status("shop", True, False, "reserved", None, Lsn(255), Lsn(511), 256, rows)
+    status = Status("shop", True, True, "reserved", None, Lsn(255), Lsn(511), 256, rows, lag_seconds=1.25)
     console = Console(file=io.StringIO(), width=width, soft_wrap=True)
-    _print(console, status, Path("c.properties"))
+    _print(console, status, ConnectorFile(Path("c.properties")))
     said = console.file.getvalue()
-    for text in (str(long), "public.orders", "behind", "not read", "unreadable", "1000/0", "public.[odd]", "none"):
+    for text in (str(long), "public.orders", "behind", "not read", "unreadable", "public.[odd]"):
         assert text in said, said
     assert "…" not in said
-    assert "waiting: no run reads it" in said and "the server has its WAL" in said
-    names = [line for line in said.splitlines() if "_as_long_as_" in line]
-    assert len(names) == 1 and len(names[0]) <= max(width, len(str(long)) + 4)
+    assert "in use by a run" in said and "the server has its WAL" in said
+    assert "1.2 s, 256 bytes behind: confirmed 0/FF, server at 0/1FF" in said
+    for row in rows[:-1]:
+        assert len([line for line in said.splitlines() if line.startswith(str(row.table))]) == 1
+    [orders] = [line for line in said.splitlines() if line.startswith("public.orders")]
+    assert f"{now:%H:%M:%S}, 0." in orders
+    assert ("1000/0" in said and orders.index("ago") < orders.index("0/2")) is (width == 200)
+
+
+def test_a_moment_says_how_long_ago_it_is_in_the_largest_unit():
+    now = datetime(2026, 11, 28, 0, 30, 0, tzinfo=UTC)
+    said = {seconds: moment(now - timedelta(seconds=seconds), now) for seconds in (1.2, 90, 7_200, 300_000, -5)}
+    assert said == {
+        1.2: "00:29:58, 1.2 s ago",
+        90: "00:28:30, 2 min ago",
+        7_200: "2026-11-27 22:30:00, 2 h ago",
+        300_000: "2026-11-24 13:10:00, 3 d ago",
+        -5: "00:30:05, 0.0 s ago",
+    }
+
+
+def test_every_command_that_takes_a_connector_file_takes_properties_for_one_run(config, monkeypatch, capsys):
+    for name, command in cli.commands.items():
+        parameters = {one.name for one in command.params}
+        assert ("overrides" in parameters) is ("config" in parameters), name
+    given = ("--set", "slot.name=mine", "--set", "topic.prefix=other", "--set", "database.port=1")
+    assert called("check", config, "--explain", *given, monkeypatch=monkeypatch) == 1
+    said = capsys.readouterr().out
+    assert "mine" in said and ".wal2lake/other" in said and "at localhost:1." in said
+    assert called("check", config, "--explain", "--set", "slot.nam=mine", monkeypatch=monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert "with --set" in said and "Did you mean slot.name?" in said
+    assert called("check", config, "--set", "slot.name", monkeypatch=monkeypatch) == 2
+    assert "expected KEY=VALUE, found 'slot.name'" in capsys.readouterr().err
+
+
+def test_properties_of_one_run_replace_older_names_too(tmp_path):
+    file = tmp_path / "old.properties"
+    file.write_text("database.server.name=old\ndatabase.dbname=d\ndatabase.hostname=h\ndatabase.user=u\n")
+    config = load(file, [("topic.prefix", "new"), ("wal2lake.metrics.port", "1")])
+    assert (config.schema.topic_prefix, config.observe.metrics_port, config.postgres.database_dbname) == ("new", 1, "d")
+    assert not [line for line in config.warnings if "database.server.name" in line or "twice" in line]
 
 
 def test_the_first_signal_is_acknowledged_at_once(capfd):
