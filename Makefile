@@ -12,7 +12,7 @@ DEMO_SECONDS ?=
 DEMO_FOLDER ?= .wal2lake/demo
 SOAK_SECONDS ?= 600
 FUZZ_INPUTS ?= 1000000
-TEST_WORKERS ?= 5
+TEST_WORKERS ?= 4
 # These do not wait for anything but the processor.
 QUICK_WORKERS ?= $(shell nproc)
 BENCH ?=

@@ -206,6 +206,6 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
 
 def test_the_demo(installed):
     # Its Dagster, servers and runs start a dozen processes of Python and Java, one after the other.
-    done = installed.run("wal2lake", "demo", "--seconds", "3", "--rate", "20", seconds=500)
+    done = installed.run("wal2lake", "demo", "--seconds", "3", "--rate", "20", seconds=700)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "every table is equal, row by row" in done.stdout
