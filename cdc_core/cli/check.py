@@ -9,7 +9,7 @@ from rich.table import Table
 
 from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, FAILED
-from cdc_core.postgres.preflight import Finding, script, uncorrected
+from cdc_core.postgres.preflight import Finding, is_unreached, left_out, script, uncorrected
 
 
 @click.command("check")
@@ -27,7 +27,8 @@ def command(config: ConnectorFile, explain: bool, as_sql: bool, everything: bool
     """Check CONFIG and its server, and print what is missing and how to correct it. Changes nothing.
 
     Statements are complete: names are quoted, and they can be pasted into psql. With --sql only the script is printed,
-    and the exit code is 1 if something is missing that no statement in it corrects.
+    and the exit code is 1 if something is missing that no statement in it corrects. Where the role cannot connect
+    yet, the script makes it; tables that only a pattern names are left out, which a comment says: the exit code is 1.
     """
     if as_sql and explain:
         raise click.UsageError("--sql and --explain cannot be combined.")
@@ -46,7 +47,8 @@ def command(config: ConnectorFile, explain: bool, as_sql: bool, everything: bool
         click.echo(
             script(connector.config.postgres, connector.config.selection, findings, everything=everything), nl=False
         )
-        return FAILED if uncorrected(findings) else DONE
+        is_partial = is_unreached(findings) and left_out(connector.config.selection)
+        return FAILED if uncorrected(findings) or is_partial else DONE
     for finding in findings:
         _print(console, finding)
     if any(finding.sql and not finding.ok for finding in findings):

@@ -33,7 +33,10 @@ _FIELDS = "fields"
 _STOPPING = "Stopping after the current step. A second Ctrl-C stops at once."
 # Libraries that log an error with its stack before they raise it, or report what is of no use to a user.
 _NOISY = ("py4j", "great_expectations", "urllib3", "botocore", "asyncio")
-_SPOKEN = ("wal2lake", "cdc_core.snapshot.signals.processor", "cdc_core.snapshot.notifications")
+_SPOKEN = (
+    *("wal2lake", "cdc_core.snapshot.signals.processor", "cdc_core.snapshot.notifications"),
+    *("cdc_core.snapshot.incremental.queue", "cdc_core.assemble.signals.requests"),
+)
 
 
 def log_options(command: Command) -> Command:

@@ -24,6 +24,9 @@ def command(config: ConnectorFile, kind: str, data: str) -> int:
     names a class for. The signal is written to the table of signal.data.collection or to signal.file, if one of these
     channels is enabled; otherwise to a file in the folder of wal2lake.state.path, which streaming runs read.
     """
-    channel = config.open(needs_lake=False).signal(kind, data)
-    click.echo(f"{kind} sent through channel {channel}", err=True)
+    connector = config.open(needs_lake=False)
+    channel = connector.signal(kind, data)
+    wait = f"within {connector.config.signals.signal_poll_interval_ms / 1000:g} s"
+    when = {"source": "in the order of the stream", "file": wait, "in-process": "within 1 s"}[channel]
+    click.echo(f"{kind} sent through channel {channel}: a streaming run reads it {when}, between two rounds", err=True)
     return DONE

@@ -264,7 +264,7 @@ class PostgresOptions:
     status_update_interval_ms: int = option(
         "status.update.interval.ms",
         10_000,
-        "Interval of status updates to the server.",
+        "Interval of status updates to the server: at most 10 s, and a third of its wal_sender_timeout.",
         parse=at_least(1),
     )
     xmin_fetch_interval_ms: int = option(

@@ -49,7 +49,7 @@ class SessionFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock: int | None = None
 
     @contextmanager
@@ -58,8 +58,8 @@ class SessionFile:
         lock: int | None = None
         # A start that is refused leaves nothing behind, so the folder is not made for this file.
         with suppress(OSError):
-            if self._path.parent.is_dir():
-                lock = lock_file(self._path, create=True)
+            if self.path.parent.is_dir():
+                lock = lock_file(self.path, create=True)
         if lock is None:
             yield []
             return
@@ -73,7 +73,8 @@ class SessionFile:
     def write(self, sessions: list[_Session]) -> None:
         """Replace what it names, if it is locked by this object."""
         if self._lock is not None:
-            content = json.dumps({"host": socket.gethostname(), "sessions": sessions}).encode()
+            process = {"host": socket.gethostname(), "pid": os.getpid()}
+            content = json.dumps({**process, "sessions": sessions}).encode()
             with suppress(OSError):
                 os.ftruncate(self._lock, 0)
                 os.pwrite(self._lock, content, 0)
@@ -101,6 +102,16 @@ class Sessions:
             self._present.append((int(row[0]), str(row[1])))
             if self.file is not None:
                 self.file.write(self._present)
+
+    def process_of(self, backend: int) -> str:
+        """Return the process that has a session of the server, from the file of the connector; empty if unknown."""
+        try:
+            found = {} if self.file is None else json.loads(self.file.path.read_bytes())
+            if backend in [int(pid) for pid, _ in found["sessions"]]:
+                return f"process {int(found['pid'])} on host {found['host']}"
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        return ""
 
     def forsake(self) -> None:
         """What is remembered belongs to an attempt that has ended."""

@@ -47,6 +47,11 @@ _OLDER_SECONDS = 90.0
 _OLDER_PAUSE_SECONDS = 0.1
 _CLAIM_SECONDS, _CLAIM_NAP_SECONDS = 5.0, 0.1
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended('wal2lake:' || %s, 0))"
+_HOLDER = """
+SELECT l.pid, host(a.client_addr) FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
+WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+AND (classid::bigint << 32) | objid::bigint = hashtextextended('wal2lake:' || %s, 0)
+"""
 _IS_LOCKED = """
 SELECT EXISTS (
     SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
@@ -149,7 +154,7 @@ class Source:
         while not self._is_free(self.options.slot_name):
             if time.monotonic() >= deadline:
                 raise InUseError(
-                    f"Another run of wal2lake is using slot {self.options.slot_name}.",
+                    f"Another run of wal2lake is using slot {self.options.slot_name}{self._holder()}.",
                     "Wait until it has ended, or stop it: a slot has one consumer at a time.",
                 )
             time.sleep(_CLAIM_NAP_SECONDS)
@@ -201,6 +206,15 @@ class Source:
         row = self._connection.execute(_LOCK, (name,)).fetchone()
         return row is None or bool(row[0])
 
+    def _holder(self) -> str:
+        """Return who has the claim of the slot: a process and its host, or the session of the server."""
+        with suppress(psycopg.Error):
+            row = self._connection.execute(_HOLDER, (self.options.slot_name,)).fetchone()
+            if row is not None:
+                session = f"process {row[0]} of the server, connected from {row[1] or 'its own host'}"
+                return f": {self._sessions.process_of(row[0]) or session}"
+        return ""
+
     def tables(self) -> list[TableSchema]:
         """Return the captured tables, in the order of the include list, then by name.
 
@@ -239,6 +253,8 @@ class Source:
         found = partition_names.named(self._connection, self.options, tables)
         for name in found.unheard:
             self.warn(partition_names.unheard_text(name))
+        for root, leaves in found.divided.items():
+            self.warn(f"{partition_names.divided_text(root, leaves)} {partition_names.DIVIDED_REMEDY}")
         for text in partition_names.silent_partitions(self._connection, found.own):
             self.warn(text)
         for leaf, text in partition_names.unlike_partitions(self._connection, found.own).items():

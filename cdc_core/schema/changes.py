@@ -99,6 +99,13 @@ class SchemaChange:
     before: str = ""
     detail: str = ""
 
+    @property
+    def text(self) -> str:
+        """What happened, for the log."""
+        if self.kind is ChangeKind.RENAME_COLUMN:
+            return f"column {self.before} renamed to {self.column}"
+        return f"{self.kind.value} {self.column}".rstrip()
+
 
 class PauseCause(StrEnum):
     """Why a table is paused. The values are stored, so they are not changed."""

@@ -31,7 +31,7 @@ from cdc_core.errors import ConfigError, SparkLostError
 from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
 from cdc_core.spark.environment import INSTALL, cause_in, check_programs, java_program, not_started
 from cdc_core.spark.java_process import JavaProcess, was_killed
-from cdc_core.spark.quiet_start import VERBOSE_VARIABLE, last_lines, quiet_start
+from cdc_core.spark.quiet_start import last_lines, quiet_start
 
 JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
 _SCALA = "2.13"
@@ -110,8 +110,7 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     for key, value in settings.items():
         conf.set(key, value)
     try:
-        if not os.environ.get(VERBOSE_VARIABLE):
-            _quiet_accumulators()
+        _quiet_accumulators()
         with quiet_start() as stderr:
             if SparkContext._gateway is None:
                 # Java (VACUUM, for example) also prints to stdout, which is for a command's own output.

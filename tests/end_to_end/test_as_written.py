@@ -75,3 +75,23 @@ def test_what_a_run_needs_is_tried_before_it_begins_and_by_check(pg, program, tm
     done = program.run("envelopes", file(**avro, **registry), "--output", str(tmp_path / "lines"))
     assert done.returncode == 1 and "The schema registry at http://127.0.0.1:1 did not answer" in done.stderr
     assert pg.execute(database, slots)[0][0] == 0
+
+
+def test_what_one_looks_for_is_said(pg, program, tmp_path):
+    database = pg.database("said")
+    pg.execute(database, "create table t (id int primary key, street text); insert into t values (1, 'a'), (2, 'b')")
+    file = write_properties(tmp_path / "said.properties", pg.properties(database, **lake_settings(tmp_path)))
+    assert program.stream(file).returncode == 0  # the state folder is there from now on
+    with program.started("run", file, "-v", own_java=True) as running:
+        running.wait_for("streaming")
+        other = program.run("run", file, "--until-idle", "1")
+        assert other.returncode == 1
+        assert f"is using slot {database}: process {running.process.pid} on host" in other.stderr, other.stderr
+        sent = program.run("signal", file, "execute-snapshot", "--data", '{"data-collections": ["public.t"]}')
+        assert "sent through channel in-process: a streaming run reads it within 1 s" in sent.stderr, sent.stderr
+        running.wait_for("An incremental snapshot of public.t begins.")
+        running.wait_for("public.t: the incremental snapshot is complete, 2 rows.")
+        pg.execute(database, "alter table t rename street to street_line; insert into t values (3, 'c')")
+        running.wait_for("public.t: column street renamed to street_line")
+        assert running.end(2) == 0, running.said()
+        assert "EOFError" not in running.said(), running.said()

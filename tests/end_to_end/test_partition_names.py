@@ -42,8 +42,18 @@ def test_all_tables_of_a_snapshot_show_one_point_and_roots_are_not_listed(pg, pr
     pg.execute(database, SCHEMA)
     pg.execute(database, f'create publication "{database}" for tables in schema app')
     file = connector(pg, database, tmp_path)
+    divided = (
+        "app.root is partitioned and is captured as its partitions: app.root_a, app.root_b1, app.root_b2, app.root_c. "
+        "There is no table of its own name."
+    )
+    checked = program.run("check", file).stdout
+    assert f"warn captured tables: {divided}" in checked, checked
+    assert "5 of 7 tables are captured: app.plain, app.root_a, app.root_b1, app.root_b2, app.root_c." in checked, (
+        checked
+    )
     done = program.stream(file)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr.count(divided) == 1, done.stderr
     assert difference(file, [PLAIN, *LEAVES]) == []
     found = statuses(program, file)
     assert sorted(found) == sorted(map(str, [PLAIN, *LEAVES]))

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
@@ -124,6 +125,8 @@ def test_the_image_copies_what_is_there_and_is_not_root() -> None:
     for sources in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE):
         for source in sources.split():
             assert (ROOT / source).exists() and source not in ignored, source
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {f"COPY {name.rstrip('*')} {name.rstrip('*')}" for name in packages} <= set(text.splitlines())
     assert re.findall(r"^USER (\S+)$", text, re.MULTILINE)[-1] == "10001:10001"
     assert 'ENTRYPOINT ["tini", "--", "wal2lake"]' in text
 

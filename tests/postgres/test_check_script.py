@@ -86,6 +86,17 @@ def test_a_server_on_which_nothing_is_prepared(pg: Cluster, program: Program, tm
     database = pg.database("bare")
     pg.execute(database, "create table orders (id int primary key); create table items (id int primary key)")
     role = f"Reader {database}"
+    patterns = {
+        "schema.include.list": None,
+        "table.exclude.list": None,
+        "table.include.list": r"public.orders,public\.i.*",
+    }
+    partly = program.run("check", connector(pg, tmp_path, database, role, **patterns), "--sql")
+    assert partly.returncode == 1, partly.stdout
+    assert (
+        "LEFT OUT, as the server could not be asked which tables these are: table.include.list=public" in partly.stdout
+    )
+    assert "CREATE PUBLICATION" not in partly.stdout and 'GRANT SELECT ON TABLE "public"."orders"' in partly.stdout
     lists = {"schema.include.list": None, "table.exclude.list": None}
     lists |= {"table.include.list": r"public.orders,public\.items"}
     file = connector(pg, tmp_path, database, role, **lists)

@@ -230,7 +230,7 @@ class SchemaVersions:
         projected = project(self._steps.lake_columns(state, table), decision.operations)
         columns = self._steps.masked(projected, decision.table)
         for change in decision.changes:
-            _log.warning("%s: %s %s", table, change.kind.value, change.column)
+            _log.warning("%s: %s", table, change.text)
         return self._add(state, table, decision.table, columns, lsn).number
 
     def _add(

@@ -57,7 +57,7 @@ _READERS = {
     DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it",
 }
 _VECTOR_READERS = (
-    "Spark and SQL through deltalake's QueryBuilder can read it, deltalake's to_pyarrow_table and polars cannot"
+    "Spark, polars 2.1 and SQL through deltalake's QueryBuilder can read it, deltalake's to_pyarrow_table cannot"
 )
 # Delta clusters by at most four columns, and only by columns with statistics.
 _MAX_CLUSTERED, _WITH_STATISTICS = 4, 32

@@ -53,6 +53,18 @@ def uncorrected(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in others or failed if not finding.sql]
 
 
+def left_out(selection: SelectionOptions) -> list[str]:
+    """Return what says of tables by patterns which are captured: without the server, the script has none of these."""
+    lists = (
+        ("table.include.list", [one for one in selection.table_include_list if not _PLAIN.fullmatch(one)]),
+        ("table.exclude.list", selection.table_exclude_list),
+        ("schema.include.list", () if selection.table_include_list else selection.schema_include_list),
+        ("schema.exclude.list", () if selection.table_include_list else selection.schema_exclude_list),
+    )
+    found = [f"{name}={','.join(entries)}" for name, entries in lists if entries]
+    return found or ([] if selection.table_include_list else ["every table, as no list names any"])
+
+
 def _found(findings: Sequence[Finding], everything: bool) -> Iterator[str]:
     done: set[str] = set()
     missing = [finding for finding in findings if not finding.ok]
@@ -86,13 +98,19 @@ def _unreached(options: PostgresOptions, selection: SelectionOptions, problem: F
     )
     entries = selection.table_include_list
     named = [TableId(*match.groups()) for entry in entries if (match := _PLAIN.fullmatch(entry))]
+    for missing in left_out(selection):
+        yield from (
+            "",
+            *_comment(f"LEFT OUT, as the server could not be asked which tables these are: {missing}."),
+        )
+    if left_out(selection):
+        yield "-- Run this script, then wal2lake check --sql again, for the grants and the publication of these tables."
     if not named:
-        yield from ("", "-- table.include.list names no single table: check again for the grants and the publication.")
         return
     yield from ("", "-- The tables that table.include.list names.")
     yield statements.grant_usage(sorted({table.schema for table in named}), role)
     yield statements.grant_select(named, role)
-    if options.plugin_name is OutputPlugin.PGOUTPUT:
+    if options.plugin_name is OutputPlugin.PGOUTPUT and not left_out(selection):
         via_root = options.publish_via_partition_root
         yield statements.create_publication(options.publication_name, named, via_root=via_root)
 

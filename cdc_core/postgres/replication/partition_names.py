@@ -7,8 +7,8 @@ table is a table and its partitions are not, or the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from cdc_core.postgres.connect import Connection
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
@@ -61,10 +61,12 @@ class NamedTables:
     """``own``: the tables whose changes are sent under their own names, in the given order.
 
     ``unheard``: partitioned tables and partitions whose changes are sent only under names that are not captured.
+    ``divided``: captured partitioned tables whose changes are sent under the names of these partitions.
     """
 
     own: list[TableSchema]
     unheard: tuple[TableId, ...]
+    divided: Mapping[TableId, tuple[TableId, ...]] = field(default_factory=dict)
 
 
 def named(connection: Connection, options: PostgresOptions, tables: Sequence[TableSchema]) -> NamedTables:
@@ -85,7 +87,13 @@ def named(connection: Connection, options: PostgresOptions, tables: Sequence[Tab
     if not via_root:
         heard = frozenset().union(*above.values()) if above else frozenset()
         own = [table for table in tables if table.oid not in partitioned]
-        return NamedTables(own, tuple(t.id for t in tables if t.oid in partitioned and t.oid not in heard))
+        roots = [table for table in tables if table.oid in partitioned]
+        divided = {
+            root.id: tuple(leaf.id for leaf in own if root.oid in above.get(leaf.oid, ()))
+            for root in roots
+            if root.oid in heard and root.oid not in above
+        }
+        return NamedTables(own, tuple(root.id for root in roots if root.oid not in heard), divided)
     captured = {table.oid for table in tables}
     mode = options.publication_autocreate_mode
     lists_all = info.all_tables or (not info.exists and mode is PublicationAutocreateMode.ALL_TABLES)
@@ -124,6 +132,18 @@ def unheard_text(table: TableId) -> str:
         f"{table} is not captured: the server sends its changes under the names of its partitions, or of the "
         "table of which it is a partition, and these names are not captured."
     )
+
+
+DIVIDED_REMEDY = (
+    "For one lake table of all rows set publish_via_partition_root for the publication (publish.via.partition.root="
+    "true for one that is created at start), or leave the partitioned table out of the lists."
+)
+
+
+def divided_text(root: TableId, leaves: Sequence[TableId]) -> str:
+    """Return one sentence about a table in ``divided``."""
+    names = ", ".join(map(str, leaves[:5])) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
+    return f"{root} is partitioned and is captured as its partitions: {names}. There is no table of its own name."
 
 
 def silent_partitions(connection: Connection, tables: Sequence[TableSchema]) -> list[str]:

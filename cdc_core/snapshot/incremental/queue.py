@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 from cdc_core.schema.table import TableId, TableSchema
@@ -10,6 +11,7 @@ from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.notifications import INCREMENTAL, Notifier, ScanStatus, SnapshotStatus
 
 _log = logging.getLogger(__name__)
+_SAY_SECONDS = 10.0
 
 
 class SnapshotQueue:
@@ -33,6 +35,7 @@ class SnapshotQueue:
         self._notifier = notifier
         self._remedy = remedy
         self._rows = 0
+        self._said = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
@@ -49,7 +52,9 @@ class SnapshotQueue:
             else:
                 taken.append(collection)
         if taken:
-            self.notify(SnapshotStatus.STARTED, data_collections=",".join(str(one.table) for one in taken))
+            names = [str(one.table) for one in taken]
+            _log.info("An incremental snapshot of %s begins.", ", ".join(names))
+            self.notify(SnapshotStatus.STARTED, data_collections=",".join(names))
             self.progress = self.progress.with_tables(tuple(taken))
 
     def stop(self, is_stopped: Callable[[TableId], bool]) -> None:
@@ -69,6 +74,9 @@ class SnapshotQueue:
         """Record that rows of the current table were delivered; ``progress`` is the state after them."""
         self.progress = progress
         self._rows += rows
+        if time.monotonic() - self._said >= _SAY_SECONDS:
+            self._said = time.monotonic()
+            _log.info("%s: %s rows read by the incremental snapshot so far.", table, f"{self._rows:,}")
         self.notify(SnapshotStatus.IN_PROGRESS, current_collection_in_progress=table)
 
     def done(self, status: ScanStatus) -> None:
@@ -81,6 +89,8 @@ class SnapshotQueue:
             total_rows_scanned=self._rows,
             status=status.value,
         )
+        if status in (ScanStatus.SUCCEEDED, ScanStatus.EMPTY):
+            _log.info("%s: the incremental snapshot is complete, %s rows.", current.table, f"{self._rows:,}")
         self._rows = 0
         self.progress = self.progress.next_table()
 

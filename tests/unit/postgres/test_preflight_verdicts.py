@@ -185,8 +185,8 @@ def test_replica_identity(identity: str, key: tuple[str, ...], expected: str) ->
 
 @pytest.mark.parametrize(("captured", "expected"), [(2, GOOD), (1, GOOD), (0, DOUBTFUL)])
 def test_the_captured_tables(captured: int, expected: str) -> None:
-    assert [grade(finding) for finding in include_list.verdicts([A, B], captured)] == [expected]
-    listed_ones = include_list.verdicts([A, B], captured, is_listed=True)
+    assert [grade(finding) for finding in include_list.verdicts([A, B], [A, B][:captured])] == [expected]
+    listed_ones = include_list.verdicts([A, B], [A, B][:captured], is_listed=True)
     assert [grade(finding) for finding in listed_ones] == [GOOD if captured else BAD]
 
 

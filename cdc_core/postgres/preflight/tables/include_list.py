@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdc_core.postgres.options import PublicationAutocreateMode
-from cdc_core.postgres.preflight.context import Context
+from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres.replication import partition_names
 from cdc_core.schema.table import TableId
 
 NAME = "captured tables"
+_SHOWN = 50
 
 
 def check(context: Context) -> list[Finding]:
@@ -18,11 +20,16 @@ def check(context: Context) -> list[Finding]:
         context.options.plugin_name.has_publication
         and context.options.publication_autocreate_mode is PublicationAutocreateMode.FILTERED
     )
-    return verdicts(context.names, len(context.tables), is_listed)
+    found = partition_names.named(context.connection, context.options, context.tables)
+    divided = [
+        doubtful(NAME, partition_names.divided_text(root, leaves), partition_names.DIVIDED_REMEDY)
+        for root, leaves in found.divided.items()
+    ]
+    return [*verdicts(context.names, [table.id for table in found.own], is_listed), *divided]
 
 
-def verdicts(names: Sequence[TableId], captured: int, is_listed: bool = False) -> list[Finding]:
-    """``names``: all existing tables. ``captured``: the number of captured tables.
+def verdicts(names: Sequence[TableId], captured: Sequence[TableId], is_listed: bool = False) -> list[Finding]:
+    """``names``: all existing tables. ``captured``: those whose changes are sent, under their own names.
 
     ``is_listed``: the publication lists the captured tables, so there has to be one.
     """
@@ -32,4 +39,4 @@ def verdicts(names: Sequence[TableId], captured: int, is_listed: bool = False) -
         if is_listed:
             return [bad(NAME, f"{found}, so a filtered publication would be empty.", remedy)]
         return [doubtful(NAME, f"{found} yet.", remedy)]
-    return [good(NAME, f"{captured} of {len(names)} tables are captured.")]
+    return [good(NAME, f"{len(captured)} of {len(names)} tables are captured: {listed(captured, _SHOWN)}.")]
