@@ -15,7 +15,7 @@ from cdc_core.kafka.settings import admin_settings, producer_settings
 from cdc_core.kafka.topics import TopicRules
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
-from cdc_core.postgres.options import InProgress, PostgresOptions
+from cdc_core.postgres.options import InProgress, OutputPlugin, PostgresOptions
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
 from cdc_core.schema.table import TableId
 from cdc_core.selection.digests import DIGESTS
@@ -292,5 +292,8 @@ def _no_publication(packages: Mapping[str, Any], given: Mapping[str, str]) -> It
     names = [name for name in given if name.startswith("publication.") or name == "publish.via.partition.root"]
     if names and not postgres.plugin_name.has_publication:
         yield f"No effect with plugin.name={postgres.plugin_name}, which has no publications: {', '.join(names)}."
+    lists = [name for name in given if name.startswith("message.prefix.")]
+    if lists and postgres.plugin_name is OutputPlugin.DECODERBUFS:
+        yield f"No effect with plugin.name=decoderbufs, which sends no logical messages: {', '.join(lists)}."
     if postgres.streaming_transactions is InProgress.ON and not postgres.sends_in_progress:
         yield f"wal2lake.streaming.transactions has no effect with plugin.name={postgres.plugin_name}."

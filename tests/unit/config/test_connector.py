@@ -411,6 +411,10 @@ def test_texts_with_structure_become_values():
         ({"skipped.operations": "d", "wal2lake.lake.path": "/l"}, "lake tables will differ from the source"),
         ({"skipped.operations": "t", "wal2lake.lake.path": "/l"}, "excludes t: lake tables will differ"),
         ({"plugin.name": ""}, "pgoutput is used, where Debezium would use decoderbufs"),
+        (
+            {"plugin.name": "decoderbufs", "message.prefix.include.list": "a"},
+            "decoderbufs, which sends no logical messages: message.prefix.include.list",
+        ),
         ({"snapshot.select.statement.overrides.a.b": "select 1"}, "The statements for a.b have no effect"),
         (
             {"publish.via.partition.root": "true", "publication.autocreate.mode": "disabled"},
