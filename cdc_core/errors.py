@@ -21,7 +21,10 @@
     │   ├─ TableError         one table: missing, without identity, incompatible change, undecodable value
     │   │   ├─ RereadNeededError   its changes cannot be merged; the table must be re-read
     │   │   │   └─ MissingRowsError  rows that its changes update or delete are not in its lake table
-    │   │   ├─ LimitExceededError  more of its changes fail a quality rule than its limit allows
+    │   │   ├─ ChangesRefusedError  its changes are not merged before an operator has decided
+    │   │   │   ├─ LimitExceededError  more of them fail a quality rule than its limit allows
+    │   │   │   ├─ NotJudgedError      a quality rule could not be evaluated on them
+    │   │   │   └─ SliceFailedError    they fail a critical expectation on a slice as a whole
     │   │   ├─ MissingKeyError     it has no key, which its changes or its delete mode need
     │   │   ├─ NotUtf8Error        a value that is not UTF-8, in a database with encoding SQL_ASCII
     │   │   ├─ NotComparableError  it cannot be compared with its source now
@@ -193,8 +196,20 @@ class MissingRowsError(RereadNeededError):
         return type(self), (self.table, self.count, self.lsn)
 
 
-class LimitExceededError(TableError):
-    """More changes of a table fail a quality rule than its limit allows: the table is paused, the others continue."""
+class ChangesRefusedError(TableError):
+    """Changes of a table are not merged until an operator decides: the table is paused, the others continue."""
+
+
+class LimitExceededError(ChangesRefusedError):
+    """More changes of a table fail a quality rule than its limit allows."""
+
+
+class NotJudgedError(ChangesRefusedError):
+    """A quality rule of a table could not be evaluated: DuckDB, Great Expectations or the rule itself failed."""
+
+
+class SliceFailedError(ChangesRefusedError):
+    """Changes of a table fail a critical expectation on a slice as a whole."""
 
 
 class MissingKeyError(TableError):

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.quality.duck import judge, quarantine_rows
+from cdc_core.quality.judge import judge, quarantine_rows
 from cdc_core.quality.options import UserRule
 from cdc_core.quality.rules import Rule, rules_for
 from cdc_core.schema.pg_type import PgType, TypeKind

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cdc_core.cli.logs import is_json, say
-from cdc_core.engine.reports import RoundReport
+from cdc_core.engine.reports import RoundReport, RuleResult, judgements_of
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotProgress
 
@@ -86,6 +86,7 @@ class RoundProgress:
         self._rounds = self._changes = 0
         self._tables: set[TableId] = set()
         self._quarantined: Counter[TableId] = Counter()
+        self._failed: set[tuple[TableId, str]] = set()
 
     def note(self, report: RoundReport) -> None:
         """Count a round; say the sums if a minute has passed."""
@@ -93,14 +94,32 @@ class RoundProgress:
         self._rounds += 1
         self._changes += changes
         self._tables.update(merge.table for merge in report.merges)
-        for merge in report.merges:
-            if merge.check is not None and merge.check.quarantined:
-                self._note_quarantined(merge.table, merge.check.quarantined)
+        for check in judgements_of(report):
+            if check.quarantined:
+                self._note_quarantined(check.table, check.quarantined)
+            for rule in check.rules:
+                if not rule.success and rule.is_of_user:
+                    self._note_failed(check.table, rule)
         text = f"{report.lsn}  {changes:,} changes into {len(report.merges)} tables, {report.lag_bytes:,} bytes behind"
         say(text, level=logging.DEBUG, event="round", lsn=str(report.lsn), changes=changes)
         if self._now() - self._since >= self._seconds or (self._is_first and changes):
             self._is_first = False
             self._say(report)
+
+    def _note_failed(self, table: TableId, rule: RuleResult) -> None:
+        """Say that an expectation of the user failed, once in a minute."""
+        if (table, rule.name) in self._failed:
+            return
+        self._failed.add((table, rule.name))
+        saw = f"observed {rule.observed}" if rule.observed else f"{rule.failed:,} of {rule.checked:,} rows"
+        name = rule.name.removeprefix("user:")
+        say(
+            f"  {table}: {name} failed ({rule.severity}): {saw}, expected {rule.expected or rule.description}",
+            event="expectation failed",
+            table=str(table),
+            rule=name,
+            severity=rule.severity,
+        )
 
     def _note_quarantined(self, table: TableId, rows: int) -> None:
         if table not in self._quarantined:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
 
-if TYPE_CHECKING:  # loads Arrow, which is not needed to read reports
-    from cdc_core.quality.report import Summary
-
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """One quality rule over one batch of one table. ``severity`` is error (rows are quarantined) or warn."""
+    """What one rule's expectation decided on one slice. ``severity`` is error (Great Expectations' critical) or warn.
+
+    ``checked`` rows were judged, of which ``failed`` are unexpected. ``observed`` is what an expectation on the slice
+    as a whole observed, empty if that would be a value of a row. ``kind`` and ``kwargs`` (JSON) are the expectation's.
+    """
 
     name: str
     column: str
@@ -26,26 +27,60 @@ class RuleResult:
     checked: int
     failed: int
     description: str = ""
+    success: bool = True
+    observed: str = ""
+    expected: str = ""
+    kind: str = ""
+    kwargs: str = field(default="", repr=False)
+
+    @property
+    def is_of_user(self) -> bool:
+        """Whether the user defined the rule."""
+        return self.name.startswith("user:")
+
+    def then(self, later: RuleResult) -> RuleResult:
+        """Return the result over both slices: it failed if it failed on one; what the last failure observed."""
+        shown = self if later.success and not self.success else later
+        return replace(
+            later,
+            checked=self.checked + later.checked,
+            failed=self.failed + later.failed,
+            success=self.success and later.success,
+            observed=shown.observed,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The checks of one table before one merge; picklable.
+    """The judgement of one table's slice before it is merged; picklable.
 
-    ``suite_success`` is the result of its Great Expectations suite: no error rule failed. ``summary`` and ``rules`` are
-    validated by that suite in the background, and ``validation_json`` is its complete result, empty if it has not run.
-    ``suites`` are the user's expectations that require more than one row, and ``sample`` the rows for them (Arrow IPC).
+    ``success``: no error rule's expectation failed.
     """
 
     table: TableId
     rows: int
     quarantined: int
-    suite_success: bool
+    success: bool
     rules: tuple[RuleResult, ...] = ()
-    validation_json: str = field(default="", repr=False)
-    summary: Summary | None = field(default=None, repr=False)
-    suites: tuple[str, ...] = field(default=(), repr=False)
-    sample: bytes = field(default=b"", repr=False)
+
+
+def both(one: CheckReport | None, other: CheckReport | None) -> CheckReport | None:
+    """Return the report of two judgements of a table: sums, and the verdicts that failed in one of them.
+
+    The rules of the two may differ, because the catalogue or a file changed between them.
+    """
+    if one is None or other is None:
+        return one or other
+    rules = {rule.name: rule for rule in one.rules}
+    for later in other.rules:
+        rules[later.name] = rules[later.name].then(later) if later.name in rules else later
+    return CheckReport(
+        one.table,
+        one.rows + other.rows,
+        one.quarantined + other.quarantined,
+        one.success and other.success,
+        tuple(rules.values()),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +129,9 @@ class RoundReport:
     """One round: every table with changes merged up to one commit LSN. ``failed`` maps a table to its error's text.
 
     ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact). ``replays``
-    contains the tables whose quarantined changes were replayed. ``has_rest``: changes up to ``lsn`` are left that
-    later rounds merge. ``missing``: how many rows that changes update or delete were not in the lake table.
+    contains the tables whose quarantined changes were replayed. ``has_rest``: changes up to ``lsn`` are left that later
+    rounds merge. ``missing``: how many rows that changes update or delete were not in the lake table. ``refused``: the
+    judgements of tables that were judged and have no merge.
     """
 
     lsn: Lsn
@@ -108,6 +144,13 @@ class RoundReport:
     replays: dict[TableId, QuarantineReport] = field(default_factory=dict)
     has_rest: bool = False
     missing: dict[TableId, int] = field(default_factory=dict)
+    refused: tuple[CheckReport, ...] = ()
+
+
+def judgements_of(report: RoundReport) -> Iterator[CheckReport]:
+    """The judgements of a round: of merged tables, and of tables whose changes were not merged."""
+    yield from (merge.check for merge in report.merges if merge.check is not None)
+    yield from report.refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +190,14 @@ class StreamReport:
 class Paused:
     """A paused table: the reason, the remedy, since when (UTC), and the number of changes not merged.
 
-    Its changes are kept in its changelog.
+    Its changes are kept in its changelog. ``by_rules``: quality rules, or a limit of refused changes, keep them there.
     """
 
     reason: str
     remedy: str
     since: datetime
     waiting: int
+    by_rules: bool = False
 
 
 def resuming(remedy: str, file: object, table: TableId) -> str:

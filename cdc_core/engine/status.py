@@ -24,6 +24,7 @@ from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import own_rows_sql
 from cdc_core.postgres.sqlstate import translated
+from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId, TableSchema
 
 _THREADS = 8
@@ -148,4 +149,4 @@ def _paused(history: History | None, changelog: DeltaTable | None, lake: LakePos
         return None
     waiting = 0 if changelog is None else count_after(EpochRows.of(changelog, scope), lake.merged)
     found = history.paused
-    return Paused(found.reason, found.remedy, found.since, waiting)
+    return Paused(found.reason, found.remedy, found.since, waiting, found.cause is PauseCause.CHANGES_REFUSED)

@@ -5,7 +5,7 @@ which rows may be merged. Evaluation imports DuckDB and validation imports Great
 here.
 """
 
-from cdc_core.quality.report import RuleOutcome, Summary, TableReport
+from cdc_core.quality.report import RuleVerdict, Summary
 from cdc_core.quality.rules import Rule, Severity, rules_for
 
-__all__ = ["Rule", "RuleOutcome", "Severity", "Summary", "TableReport", "rules_for"]
+__all__ = ["Rule", "RuleVerdict", "Severity", "Summary", "rules_for"]

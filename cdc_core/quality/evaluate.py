@@ -1,41 +1,55 @@
-"""The complete check of one table's slice: count, decide, and split only if something failed."""
+"""The complete check of one table's slice: judge, decide, and split only if a row is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from numbers import Number
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.errors import LimitExceededError, TableError
+from cdc_core.errors import LimitExceededError, SliceFailedError, TableError
 from cdc_core.quality import duck
-from cdc_core.quality.duck import Judged, judge, quarantine_rows
+from cdc_core.quality.expectations import COLUMN_ARGUMENTS
+from cdc_core.quality.judge import Judged, judge, quarantine_rows
 from cdc_core.quality.options import NONE_RECENT, Limits, Recent
-from cdc_core.quality.report import Summary, TableReport, error_rules, outcomes
-from cdc_core.quality.rules import Origin, Rule
+from cdc_core.quality.report import RuleVerdict, Summary
+from cdc_core.quality.rules import Origin, Rule, Severity
 from cdc_core.schema.table import TableId
+
+# Aggregates that are values of rows, which no message contains.
+_VALUES_OF_ROWS = ("_max_to_be", "_min_to_be", "_distinct_values_to", "_most_common_value", "_quantile_values_to")
+_NOT_TOLD = (*COLUMN_ARGUMENTS, "condition_parser")
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of ``check``; picklable.
+    """The judgement of a slice: its rows by whether they are refused, and whether it may be merged at all; picklable.
 
-    ``good`` contains the slice's rows that may be merged, with its schema and order. ``bad`` contains quarantine rows
-    (position columns, ``reasons`` list<string>, ``row`` and ``key`` JSON text), or is None if no row failed.
-    ``refused`` is the mask of these in the slice and ``reasons`` the rules that each fails, None like ``bad``: bool[N],
-    list<string>[bad rows]. ``rules`` and ``summary`` are validated by Great Expectations; ``report.suite_success`` is
-    the expected result.
+    ``good`` contains the slice's rows that are not refused, with its schema and order. ``bad`` contains quarantine rows
+    (position columns, ``reasons`` list<string>, ``row`` and ``key`` JSON text), or is None if no row is refused.
+    ``refused`` is the mask of these in the slice and ``reasons`` the rules by which each is, None like ``bad``:
+    bool[N], list<string>[bad rows]. ``failure`` is the error with which the table is paused if a critical expectation
+    on the slice as a whole failed: then none of its rows may be merged, and none is quarantined. ``verdicts`` are those
+    of all rules.
     """
 
+    table: TableId
     good: pa.Table
     bad: pa.Table | None
-    report: TableReport
     rules: tuple[Rule, ...]
     summary: Summary
+    verdicts: tuple[RuleVerdict, ...]
     refused: pa.BooleanArray | None = None
     reasons: pa.ListArray | None = None
+    failure: SliceFailedError | None = None
+
+    @property
+    def success(self) -> bool:
+        """Whether no expectation of severity error failed."""
+        return all(each.success or each.rule.severity is not Severity.ERROR for each in self.verdicts)
 
 
 def check(
@@ -48,21 +62,24 @@ def check(
     recent: Recent = NONE_RECENT,
     key: tuple[str, ...] = (),
     over_batch: Callable[[tuple[Rule, ...]], Mapping[str, np.ndarray]] | None = None,
+    accept: Collection[str] = (),
+    is_slice: bool = True,
 ) -> Checked:
-    """Evaluate ``rules`` on a slice of change rows before it is merged.
+    """Judge a slice of change rows before it is merged.
 
-    Rows that fail an error rule are returned as ``bad``. ``refresh`` returns the rules for the current catalogue: it is
-    called once if a catalogue rule failed, because the source may have a new enum label or a dropped NOT NULL that the
-    stream does not contain; such rules have the LSN from which they are known to be in force. ``key`` names the key
-    columns in quarantine rows. ``over_batch`` returns the rows that fail rules over several rows, by the rule's name,
-    bool[N] each. Raises LimitExceededError if the failures exceed ``limits`` (None: without limit) after those of the
-    ``recent`` changes, TableError if a position occurs twice, which no later step could repair, and for a user's rule
-    that DuckDB cannot evaluate.
+    Unexpected rows of failed error rules are returned as ``bad``. ``refresh`` returns the rules for the current
+    catalogue: it is called once if a catalogue rule failed, because the source may have a new enum label or a dropped
+    NOT NULL that the stream does not contain; such rules have the LSN from which they are known to be in force. ``key``
+    names the key columns in quarantine rows. ``over_batch`` returns the unexpected rows of rules over several rows, by
+    the rule's name, bool[N] each. ``accept`` names expectations on the slice as a whole whose failure does not keep it
+    from being merged; if the rows are not ``is_slice``, none does. Raises LimitExceededError if the refused rows exceed
+    ``limits`` (None: without limit) after those of the ``recent`` changes, NotJudgedError if a rule cannot be
+    evaluated, and TableError if a position occurs twice, which no later step could repair.
     """
     name = str(table)
     rules = applicable(changes.schema, rules)
     judged = judge(name, changes, rules, None if over_batch is None else over_batch(rules))
-    if refresh is not None and _catalogue_failed(rules, judged.summary):
+    if refresh is not None and _catalogue_failed(judged):
         renewed = applicable(changes.schema, refresh())
         if renewed != rules:
             rules = renewed
@@ -78,16 +95,15 @@ def check(
         before = f", after {recent.refused:.0f} of the {recent.rows:.0f} before" if recent.rows else ""
         raise LimitExceededError(
             f"{summary.quarantined} of {summary.rows} changes of {name} fail a rule "
-            f"({_worst(rules, summary)}){before}: more than {limits.share_name} ({limits.share}) allows.",
+            f"({_worst(judged)}){before}: more than {limits.share_name} ({limits.share}) allows.",
             f"Correct the rule, then run wal2lake replay with {name}, or with --accept-all to merge the changes as "
             "they are; they are kept in the changelog.",
             name,
         )
     good, bad = _split(changes, judged, key)
-    report = TableReport(
-        table, summary.rows, summary.quarantined, bad is None, outcomes(rules, summary), summary.duplicates
-    )
-    return Checked(good, bad, report, rules, summary, judged.bad, judged.reasons)
+    stopping = [each for each in judged.verdicts if is_slice and each.stops and not each.rule.is_among(accept)]
+    failure = _failure(name, stopping)
+    return Checked(table, good, bad, rules, summary, judged.verdicts, judged.bad, judged.reasons, failure)
 
 
 def require_valid(table: TableId, rules: tuple[Rule, ...], schema: pa.Schema) -> None:
@@ -101,17 +117,58 @@ def applicable(schema: pa.Schema, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if rule.origin is not Origin.CATALOGUE or rule.column in ("", *carried))
 
 
+def expected(rule: Rule) -> str:
+    """What an expectation expects, as ``min_value 0, max_value 5``; a condition's own text."""
+    if rule.is_condition:
+        return rule.description
+    told = {name: value for name, value in rule.arguments.items() if name not in _NOT_TOLD}
+    return ", ".join(f"{name} {value}" for name, value in told.items() if value is not None) or rule.description
+
+
+def observed(verdict: RuleVerdict) -> str:
+    """What an expectation on a slice observed, as far as it is no value of a row."""
+    value = verdict.observed
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Number)
+        or any(each in verdict.rule.kind for each in _VALUES_OF_ROWS)
+    ):
+        return ""
+    return str(value)
+
+
+def _failure(table: str, failed: list[RuleVerdict]) -> SliceFailedError | None:
+    if not failed:
+        return None
+    told = "; ".join(
+        f"{each.rule.plain_name} on {each.metrics.rows} rows"
+        f"{f', observed {observed(each)}' if observed(each) else ''}, expected {expected(each.rule)}"
+        for each in failed
+    )
+    accepted = " ".join(f"--accept {each.rule.plain_name}" for each in failed)
+    return SliceFailedError(
+        f"Changes of {table} fail an expectation of severity critical: {told}.",
+        f"Correct the source or the expectation and run wal2lake replay with {table}, or merge them by {accepted}; "
+        "the changes are kept in the changelog.",
+        table,
+    )
+
+
 def _split(changes: pa.Table, judged: Judged, key: tuple[str, ...]) -> tuple[pa.Table, pa.Table | None]:
     if judged.bad is None:
         return changes, None
     return changes.filter(pc.invert(judged.bad)), quarantine_rows(changes, judged, key)
 
 
-def _catalogue_failed(rules: tuple[Rule, ...], summary: Summary) -> bool:
-    return any(rule.origin is Origin.CATALOGUE and summary.failed.get(rule.name, 0) for rule in rules)
+def _catalogue_failed(judged: Judged) -> bool:
+    return any(not each.success and each.rule.origin is Origin.CATALOGUE for each in judged.verdicts)
 
 
-def _worst(rules: tuple[Rule, ...], summary: Summary) -> str:
+def _worst(judged: Judged) -> str:
     """Return the error rules that failed, those with most failures first."""
-    failed = [(summary.failed.get(rule.name, 0), rule.name) for rule in error_rules(rules)]
+    failed = [
+        (each.metrics.unexpected, each.rule.name)
+        for each in judged.verdicts
+        if not each.success and each.rule.severity is Severity.ERROR and not each.over_slice
+    ]
     return ", ".join(f"{name} {count}" for count, name in sorted(failed, reverse=True) if count)

@@ -1,116 +1,320 @@
-"""Converts Great Expectations' expectations on single rows to conditions in DuckDB SQL on the new image.
+"""How the metrics of Great Expectations' expectations are computed from a slice's new rows, in DuckDB SQL.
 
-They are then as fast as a rule and identify the failing rows. As in Great Expectations, a null passes all but
-``expect_column_values_to_not_be_null``, and with ``mostly`` a share of the rows may fail.
+``measured`` returns SQL whose results are those of the library's own pandas engine: which rows are unexpected, or the
+aggregates that an expectation on a slice as a whole judges. What it does not know (an expectation, an argument, a
+column's type) the library evaluates itself. As in pandas, NaN is no value.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from enum import Enum, auto
 from typing import Any
 
+import pyarrow as pa
+
+from cdc_core.quality.regex import translated
 from cdc_core.quality.rules import literal, quote
 
-_PREFIXES = ("expect_column_values_to_", "expect_column_value_", "expect_column_pair_values_", "expect_column_")
+_PREFIXES = (
+    "expect_column_values_to_",
+    "expect_column_value_",
+    "expect_column_pair_values_",
+    "expect_column_",
+    "expect_",
+)
+COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
+# Arguments that do not change which rows are unexpected; those that select rows are evaluated by the library.
+_WITHOUT_EFFECT = {"mostly", "batch_id", "result_format", "catch_exceptions"}
+JUDGED = "filter (where $applies)"
+"""Stands in aggregates for the filter that selects the rows to be judged."""
 
-
-class NotCompiledError(Exception):
-    """The expectation concerns the batch as a whole, or has no SQL equivalent here."""
+_EXACT = Context(prec=400)
+_DIGITS = 38
+_FLOAT32_MAX = 3.4028234663852886e38
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """An expectation as a rule's condition."""
+class Measured:
+    """SQL over the columns of ``after``: a condition that is false for unexpected rows, or aggregates by metric.
 
-    name: str
-    condition: str
-    description: str
-    tolerated_share: float = 0.0
+    ``ignored`` is true for rows without a value to be judged. ``is_presence``: only whether the columns have values is
+    read, so they may be of any type.
+    """
 
-
-def compiled(kind: str, kwargs: Mapping[str, Any]) -> Compiled:
-    """Convert one expectation. Raises NotCompiledError, and ValueError if its arguments are wrong."""
-    make = _KINDS.get(kind)
-    if make is None or kwargs.get("row_condition"):
-        raise NotCompiledError
-    mostly = kwargs.get("mostly", 1)
-    if isinstance(mostly, bool) or not isinstance(mostly, (int, float)) or not 0 <= mostly <= 1:
-        raise ValueError("mostly is not a number from 0 to 1")
-    columns = [_given(kwargs, name) for name in (("column",) if "pair" not in kind else ("column_A", "column_B"))]
-    condition = make(kwargs, *(quote(name) for name in columns))
-    short = next(kind.removeprefix(prefix) for prefix in _PREFIXES if kind.startswith(prefix))
-    name = f"{short}:{','.join(columns)}"
-    return Compiled(name, condition, f"{kind} of {', '.join(columns)}", round(1 - float(mostly), 12))
+    predicate: str = "true"
+    ignored: str = "false"
+    measures: tuple[tuple[str, str], ...] = ()
+    is_presence: bool = False
 
 
-def _given(kwargs: Mapping[str, Any], name: str) -> str:
-    value = kwargs.get(name)
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is missing")
-    return value
+class _Kind(Enum):
+    WHOLE = auto()
+    EXACT = auto()
+    FLOAT = auto()
+    FLOAT32 = auto()
+    TEXT = auto()
+    TRUTH = auto()
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, str):
-        return literal(value)
-    raise ValueError(f"a {type(value).__name__} where a number or text belongs")
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column as a SQL expression that is null where pandas has no value; ``scale`` is that of a decimal."""
+
+    sql: str
+    kind: _Kind
+    scale: int = 0
+
+    @property
+    def missing(self) -> str:
+        return f"({self.sql}) is null"
 
 
-def _between(kwargs: Mapping[str, Any], subject: str) -> str:
-    low, high = kwargs.get("min_value"), kwargs.get("max_value")
+def short_name(kind: str, kwargs: Mapping[str, Any]) -> str:
+    """A name for an expectation without one: what it states, and its columns."""
+    short = next((kind.removeprefix(prefix) for prefix in _PREFIXES if kind.startswith(prefix)), kind)
+    named = columns_of(kwargs)
+    return f"{short}:{','.join(named)}" if named else short
+
+
+def columns_of(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns that an expectation names."""
+    found: list[str] = []
+    for name in COLUMN_ARGUMENTS:
+        value = kwargs.get(name)
+        found += [value] if isinstance(value, str) else [each for each in value or () if isinstance(each, str)]
+    return tuple(dict.fromkeys(found))
+
+
+def measured(kind: str, kwargs: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
+    """Return how DuckDB computes the expectation's metrics; None if it does not."""
+    given = {name: value for name, value in kwargs.items() if value is not None and name not in _WITHOUT_EFFECT}
+    if kind in _TABLE:
+        return _TABLE[kind](types) if given.keys() <= _BETWEEN | {"value"} else None
+    if kind in _PRESENCE:
+        return _presence(kind, given, types)
+    if kind in _PAIRS:
+        return _pair(kind, given, types)
+    return _of_column(kind, given, types)
+
+
+def _of_column(kind: str, given: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
+    make, known = {**_ROWS, **_AGGREGATES}.get(kind, (None, frozenset[str]()))
+    column = _column(given.get("column"), types)
+    found = None
+    if make is not None and column is not None and given.keys() <= known | {"column"}:
+        found = make(column, given)
+    if found is None or column is None:
+        return None
+    if kind in _AGGREGATES:
+        return Measured(measures=((_AGGREGATE_METRICS[kind], found),))
+    return Measured(found, column.missing)
+
+
+def _column(name: Any, types: Mapping[str, pa.DataType]) -> _Column | None:
+    kind = types.get(name) if isinstance(name, str) else None
+    if kind is None:
+        return None
+    sql = f"after.{quote(name)}"
+    if pa.types.is_integer(kind):
+        return _Column(sql, _Kind.WHOLE)
+    if pa.types.is_decimal128(kind):
+        return _Column(sql, _Kind.EXACT, kind.scale)
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        nan = f"case when isnan({sql}) then null else {sql} end"
+        return _Column(nan, _Kind.FLOAT32 if pa.types.is_float32(kind) else _Kind.FLOAT)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _Column(sql, _Kind.TEXT)
+    return _Column(sql, _Kind.TRUTH) if pa.types.is_boolean(kind) else None
+
+
+def _presence(kind: str, given: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
+    name = given.get("column")
+    if given.keys() != {"column"} or not isinstance(name, str) or name not in types:
+        return None
+    is_null = kind == "expect_column_values_to_be_null"
+    column = _column(name, types)
+    missing = f"after.{quote(name)} is null" if column is None else column.missing
+    # A null is what both judge, so none is ignored.
+    predicate = missing if is_null else f"not ({missing})"
+    is_presence = column is None or column.kind not in (_Kind.FLOAT, _Kind.FLOAT32)
+    return Measured(predicate, missing if is_null else "false", is_presence=is_presence)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _compared(column: _Column, operator: str, value: Any) -> str | None:
+    """``column operator value``, exactly: in pandas a decimal column has Python's decimals."""
+    if not _is_number(value):
+        return None
+    if column.kind in (_Kind.WHOLE, _Kind.EXACT):
+        return _exactly(column, operator, value)
+    kinds = {_Kind.FLOAT: "double", _Kind.FLOAT32: "float"}
+    if column.kind not in kinds or (column.kind is _Kind.FLOAT32 and abs(value) >= _FLOAT32_MAX):
+        return None
+    return f"{column.sql} {operator} cast('{float(value)!r}' as {kinds[column.kind]})"
+
+
+def _exactly(column: _Column, operator: str, value: int | float) -> str | None:
+    up = operator in (">=", "<")
+    step = Decimal(1).scaleb(-column.scale)
+    bound = Decimal(value).quantize(step, ROUND_CEILING if up else ROUND_FLOOR, context=_EXACT)
+    if abs(bound) >= Decimal(10) ** (_DIGITS - column.scale - 1):
+        return None
+    return f"{column.sql} {operator} cast('{bound:f}' as decimal({_DIGITS}, {column.scale}))"
+
+
+def _between(column: _Column, given: Mapping[str, Any]) -> str | None:
+    low, high = given.get("min_value"), given.get("max_value")
+    if low is None and high is None:
+        return None
     parts = []
     if low is not None:
-        parts.append(f"{subject} {'>' if kwargs.get('strict_min') else '>='} {_value(low)}")
+        parts.append(_compared(column, ">" if given.get("strict_min") else ">=", low))
     if high is not None:
-        parts.append(f"{subject} {'<' if kwargs.get('strict_max') else '<='} {_value(high)}")
-    if not parts:
-        raise ValueError("neither min_value nor max_value is given")
-    return " and ".join(parts)
+        parts.append(_compared(column, "<" if given.get("strict_max") else "<=", high))
+    known = [part for part in parts if part is not None]
+    is_known = len(known) == len(parts) and (low is None or high is None or low <= high)  # others the library refuses
+    return " and ".join(known) if is_known else None
 
 
-def _members(kwargs: Mapping[str, Any]) -> str:
-    values = kwargs.get("value_set")
+def _members(column: _Column, given: Mapping[str, Any]) -> str | None:
+    values = given.get("value_set")
     if not isinstance(values, list) or not values:
-        raise ValueError("value_set is no list of values")
-    return ", ".join(_value(value) for value in values)
+        return None
+    if column.kind is _Kind.TEXT:
+        is_known = all(isinstance(value, str) and "\0" not in value for value in values)
+        return f"{column.sql} in ({', '.join(map(literal, values))})" if is_known else None
+    if column.kind is _Kind.WHOLE:
+        whole = all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 for value in values)
+        return f"{column.sql} in ({', '.join(map(str, values))})" if whole else None
+    return None
 
 
-def _regex(kwargs: Mapping[str, Any], name: str = "regex") -> str:
-    return literal(_given(kwargs, name))
+def _not_members(column: _Column, given: Mapping[str, Any]) -> str | None:
+    found = _members(column, given)
+    return None if found is None else f"not ({found})"
 
 
-def _length(column: str) -> str:
-    return f"length({column})"
+def _regex(column: _Column, given: Mapping[str, Any]) -> str | None:
+    pattern = given.get("regex")
+    found = translated(pattern) if column.kind is _Kind.TEXT and isinstance(pattern, str) else None
+    return None if found is None else f"regexp_matches({column.sql}, {literal(found)})"
 
 
-def _whole(kwargs: Mapping[str, Any]) -> str:
-    value = kwargs.get("value")
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("value is no whole number")
-    return str(value)
+def _not_regex(column: _Column, given: Mapping[str, Any]) -> str | None:
+    found = _regex(column, given)
+    return None if found is None else f"not {found}"
 
 
-def _pair(kwargs: Mapping[str, Any], first: str, second: str) -> str:
-    return f"{first} {'>=' if kwargs.get('or_equal') else '>'} {second}"
+def _lengths(column: _Column, given: Mapping[str, Any]) -> str | None:
+    return _between(_Column(f"length({column.sql})", _Kind.WHOLE), given) if column.kind is _Kind.TEXT else None
 
 
-_KINDS: dict[str, Callable[..., str]] = {
-    "expect_column_values_to_not_be_null": lambda _, c: f"{c} is not null",
-    "expect_column_values_to_be_null": lambda _, c: f"{c} is null",
-    "expect_column_values_to_be_between": _between,
-    "expect_column_values_to_be_in_set": lambda k, c: f"{c} in ({_members(k)})",
-    "expect_column_values_to_not_be_in_set": lambda k, c: f"{c} not in ({_members(k)})",
-    "expect_column_values_to_match_regex": lambda k, c: f"regexp_matches({c}, {_regex(k)})",
-    "expect_column_values_to_not_match_regex": lambda k, c: f"not regexp_matches({c}, {_regex(k)})",
-    "expect_column_values_to_match_like_pattern": lambda k, c: f"{c} like {_regex(k, 'like_pattern')}",
-    "expect_column_values_to_not_match_like_pattern": lambda k, c: f"{c} not like {_regex(k, 'like_pattern')}",
-    "expect_column_value_lengths_to_be_between": lambda k, c: _between(k, _length(c)),
-    "expect_column_value_lengths_to_equal": lambda k, c: f"{_length(c)} = {_whole(k)}",
-    "expect_column_pair_values_a_to_be_greater_than_b": _pair,
-    "expect_column_pair_values_to_be_equal": lambda _, a, b: f"{a} = {b}",
+def _length(column: _Column, given: Mapping[str, Any]) -> str | None:
+    value = given.get("value")
+    is_known = column.kind is _Kind.TEXT and isinstance(value, int) and not isinstance(value, bool)
+    return f"length({column.sql}) = {value}" if is_known else None
+
+
+def _pair(kind: str, given: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
+    first, second = (_column(given.get(name), types) for name in ("column_A", "column_B"))
+    if first is None or second is None or not given.keys() <= {"column_A", "column_B", "or_equal", "ignore_row_if"}:
+        return None
+    if (first.kind, first.scale) != (second.kind, second.scale) or first.kind is _Kind.FLOAT32:
+        return None
+    if kind == "expect_column_pair_values_to_be_equal":
+        operator = "="
+    elif first.kind in (_Kind.WHOLE, _Kind.FLOAT):
+        operator = ">=" if given.get("or_equal") else ">"
+    else:
+        return None  # Python does not order missing values of other types
+    joins = {"both_values_are_missing": "and", "either_value_is_missing": "or"}
+    how = given.get("ignore_row_if", "both_values_are_missing")
+    if how not in (*joins, "neither"):
+        return None
+    ignored = "false" if how == "neither" else f"({first.missing} {joins[how]} {second.missing})"
+    # A row with one value is unexpected: a comparison with no value is false.
+    return Measured(f"{ignored} or coalesce({first.sql} {operator} {second.sql}, false)", ignored)
+
+
+def _numeric(function: str) -> Callable[[_Column, Mapping[str, Any]], str | None]:
+    def make(column: _Column, _: Mapping[str, Any]) -> str | None:
+        if column.kind is _Kind.WHOLE and function in ("avg", "sum"):
+            call = f"{function}({column.sql}) {JUDGED}"  # without a rounding error
+        elif column.kind in (_Kind.WHOLE, _Kind.EXACT, _Kind.FLOAT):
+            call = f"{function}(cast({column.sql} as double)) {JUDGED}"
+        else:
+            return None
+        return f"coalesce({call}, 0)" if function == "sum" else call
+
+    return make
+
+
+def _extreme(function: str) -> Callable[[_Column, Mapping[str, Any]], str | None]:
+    def make(column: _Column, _: Mapping[str, Any]) -> str | None:
+        known = (_Kind.WHOLE, _Kind.EXACT, _Kind.FLOAT, _Kind.TEXT)
+        return f"{function}({column.sql}) {JUDGED}" if column.kind in known else None
+
+    return make
+
+
+def _distinct(column: _Column, _: Mapping[str, Any]) -> str | None:
+    return f"count(distinct {column.sql}) {JUDGED}"
+
+
+def _unique_share(column: _Column, _: Mapping[str, Any]) -> str | None:
+    present = f"nullif(count({column.sql}) {JUDGED}, 0)"
+    return f"coalesce(count(distinct {column.sql}) {JUDGED} / {present}, 0)"
+
+
+def _present_share(column: _Column, _: Mapping[str, Any]) -> str | None:
+    return f"coalesce(count({column.sql}) {JUDGED} / nullif(count(*) {JUDGED}, 0), 0)"
+
+
+_BETWEEN = frozenset({"min_value", "max_value", "strict_min", "strict_max"})
+_Make = Callable[[_Column, Mapping[str, Any]], "str | None"]
+_PRESENCE = ("expect_column_values_to_not_be_null", "expect_column_values_to_be_null")
+_PAIRS = ("expect_column_pair_values_a_to_be_greater_than_b", "expect_column_pair_values_to_be_equal")
+_ROWS: dict[str, tuple[_Make, frozenset[str]]] = {
+    "expect_column_values_to_be_between": (_between, _BETWEEN),
+    "expect_column_values_to_be_in_set": (_members, frozenset({"value_set"})),
+    "expect_column_values_to_not_be_in_set": (_not_members, frozenset({"value_set"})),
+    "expect_column_values_to_match_regex": (_regex, frozenset({"regex"})),
+    "expect_column_values_to_not_match_regex": (_not_regex, frozenset({"regex"})),
+    "expect_column_value_lengths_to_be_between": (_lengths, _BETWEEN),
+    "expect_column_value_lengths_to_equal": (_length, frozenset({"value"})),
+}
+_AGGREGATE_METRICS = {
+    "expect_column_mean_to_be_between": "column.mean",
+    "expect_column_sum_to_be_between": "column.sum",
+    "expect_column_median_to_be_between": "column.median",
+    "expect_column_stdev_to_be_between": "column.standard_deviation",
+    "expect_column_min_to_be_between": "column.min",
+    "expect_column_max_to_be_between": "column.max",
+    "expect_column_unique_value_count_to_be_between": "column.distinct_values.count",
+    "expect_column_proportion_of_unique_values_to_be_between": "column.unique_proportion",
+    "expect_column_proportion_of_non_null_values_to_be_between": "column.non_null_proportion",
+}
+_AGGREGATE_MAKERS: dict[str, _Make] = {
+    "column.mean": _numeric("avg"),
+    "column.sum": _numeric("sum"),
+    "column.median": _numeric("median"),
+    "column.standard_deviation": _numeric("stddev_samp"),
+    "column.min": _extreme("min"),
+    "column.max": _extreme("max"),
+    "column.distinct_values.count": _distinct,
+    "column.unique_proportion": _unique_share,
+    "column.non_null_proportion": _present_share,
+}
+_AGGREGATES = {kind: (_AGGREGATE_MAKERS[metric], _BETWEEN) for kind, metric in _AGGREGATE_METRICS.items()}
+_ROW_COUNT = Measured(measures=(("table.row_count", f"count(*) {JUDGED}"),))
+_TABLE: dict[str, Callable[[Mapping[str, pa.DataType]], Measured]] = {
+    "expect_table_row_count_to_be_between": lambda _: _ROW_COUNT,
+    "expect_table_row_count_to_equal": lambda _: _ROW_COUNT,
 }

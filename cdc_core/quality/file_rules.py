@@ -2,20 +2,88 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+
 from cdc_core.errors import TableError
-from cdc_core.quality.duck import over_new_image
-from cdc_core.quality.rule_files import FileRule
-from cdc_core.quality.rules import Origin, Rule, literal
+from cdc_core.quality.duck import columns_of_query, over_new_image
+from cdc_core.quality.expectations import JUDGED, columns_of, measured
+from cdc_core.quality.rule_files import FileExpectation, FileRule
+from cdc_core.quality.rules import By, Origin, Reads, Rule, literal
 from cdc_core.schema.table import TableSchema
 
+_QUERY = "unexpected_rows_expectation"
 
-def rules_of_files(table: TableSchema, rules: tuple[FileRule, ...]) -> tuple[Rule, ...]:
-    """Return the rules for change rows of ``table``.
+
+def rules_of_files(
+    table: TableSchema,
+    rules: tuple[FileRule, ...],
+    expectations: tuple[FileExpectation, ...],
+    types: Mapping[str, pa.DataType],
+) -> tuple[Rule, ...]:
+    """Return the rules for change rows of ``table``; ``types`` are those of its columns in change rows.
 
     A rule applies to new rows for which all columns in it have a value: neither unchanged TOAST nor stored as text
     because their type cannot represent the value. Raises TableError naming file and rule, with every problem.
     """
-    problems, found = list[str](), list[Rule]()
+    problems = list[str]()
+    found = [*_of_conditions(table, rules, problems), *_of_suites(table, expectations, types, problems)]
+    if problems:
+        raise TableError(" ".join(problems), "Correct the named files.", str(table.id))
+    return tuple(found)
+
+
+def _of_suites(
+    table: TableSchema,
+    expectations: tuple[FileExpectation, ...],
+    types: Mapping[str, pa.DataType],
+    problems: list[str],
+) -> list[Rule]:
+    found = []
+    for each in expectations:
+        kwargs = json.loads(each.kwargs)
+        by, columns = By.SQL, columns_of(kwargs)
+        known = measured(each.kind, kwargs, types)
+        if each.kind == _QUERY:
+            by = By.QUERY
+            columns = columns_of_query(str(kwargs.get("unexpected_rows_query", "")), types)
+        elif known is None:
+            by = By.LIBRARY
+        unknown = [name for name in columns if name not in types]
+        if unknown:
+            problems.append(f"{each.place} refers to {', '.join(unknown)}, which {table.id} does not have.")
+            continue
+        applies = _applies(columns)
+        found.append(
+            Rule(
+                f"user:{each.name}",
+                "",
+                "true" if known is None else known.predicate,
+                each.description or f"{each.kind} of {', '.join(columns) or table.id}",
+                each.severity,
+                applies,
+                Origin.USER,
+                Reads.PRESENCE if known is not None and known.is_presence else Reads.VALUE,
+                kind=each.kind,
+                kwargs=each.kwargs,
+                ignored="false" if known is None else known.ignored,
+                measures=() if known is None else _placed(known.measures, applies),
+                by=by,
+                columns=columns if by is By.SQL else (),
+            )
+        )
+    return found
+
+
+def _placed(measures: tuple[tuple[str, str], ...], applies: str) -> tuple[tuple[str, str], ...]:
+    judged = JUDGED.replace("$applies", applies)
+    return tuple((name, sql.replace(JUDGED, judged)) for name, sql in measures)
+
+
+def _of_conditions(table: TableSchema, rules: tuple[FileRule, ...], problems: list[str]) -> list[Rule]:
+    found = []
     known = {column.name.lower() for column in table.columns}
     for rule in rules:
         try:
@@ -42,9 +110,7 @@ def rules_of_files(table: TableSchema, rules: tuple[FileRule, ...]) -> tuple[Rul
                 tolerated_share=rule.tolerated_share,
             )
         )
-    if problems:
-        raise TableError(" ".join(problems), "Correct the named files.", str(table.id))
-    return tuple(found)
+    return found
 
 
 def _applies(columns: tuple[str, ...]) -> str:

@@ -134,6 +134,13 @@ def uses_of(tree: str, functions: Collection[str]) -> Uses:
     return Uses(frozenset(fields), frozenset(images), frozenset(columns))
 
 
+def columns_read(tree: str) -> frozenset[str]:
+    """Return the last parts of all column names in a query's syntax tree, in lower case; none of an invalid query."""
+    parsed = json.loads(tree)
+    nodes = [] if parsed["error"] else _nodes(parsed["statements"])
+    return frozenset(node["column_names"][-1].lower() for node in nodes if node["class"] == "COLUMN_REF")
+
+
 def over_new_image(condition: str, tree: str) -> tuple[str, tuple[str, ...]]:
     """Convert a condition on plain column names to one on ``after``; returns it and the names as written.
 

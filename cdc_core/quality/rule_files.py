@@ -14,12 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from cdc_core.errors import ConfigError
-from cdc_core.quality.expectations import NotCompiledError, compiled
+from cdc_core.quality.expectations import short_name
 from cdc_core.quality.options import Limits
 from cdc_core.quality.rules import Severity
 from cdc_core.schema.table import TableId
@@ -46,19 +45,27 @@ class FileRule:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleFile:
-    """One file. ``tables`` are regexes of schema.table, as in the connector file's lists.
+class FileExpectation:
+    """One expectation of a suite: its type, and its kwargs as JSON text; ``place`` is its position in the file."""
 
-    ``suite`` contains, as JSON text, the expectations over several rows: Great Expectations runs them on samples. Empty
-    if there are none.
-    """
+    name: str
+    kind: str
+    kwargs: str
+    place: str
+    severity: Severity = Severity.ERROR
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """One file. ``tables`` are regexes of schema.table, as in the connector file's lists."""
 
     path: str
     tables: tuple[str, ...]
     rules: tuple[FileRule, ...] = ()
     share: float | None = None
     rows: int | None = None
-    suite: str = ""
+    expectations: tuple[FileExpectation, ...] = ()
 
     def is_for(self, table: TableId) -> bool:
         """Whether the file applies to the table."""
@@ -86,9 +93,9 @@ class RuleFiles:
                 rows = rows if file.rows is None else file.rows
         return Limits(share, rows, name)
 
-    def suites(self, table: TableId) -> tuple[str, ...]:
-        """Return JSON texts of the expectations that run on samples of the table."""
-        return tuple(file.suite for file in self.files if file.suite and file.is_for(table))
+    def expectations(self, table: TableId) -> tuple[FileExpectation, ...]:
+        """Return the expectations of one table's suites."""
+        return tuple(each for file in self.files if file.is_for(table) for each in file.expectations)
 
 
 def read_rule_files(folder: str) -> RuleFiles:
@@ -154,28 +161,21 @@ class _Reader:
         if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
             self._wrong(None, "no list of expectations, as Great Expectations' own suites have")
             return None
-        rules, rest, names = list[FileRule](), list[dict[str, Any]](), dict[str, int]()
+        expectations, names = list[FileExpectation](), dict[str, int]()
         for number, each in enumerate(given, 1):
-            kind = each.get("type") or each.get("expectation_type")
-            if not isinstance(kind, str) or not isinstance(each.get("kwargs", {}), dict):
+            kind, kwargs = each.get("type") or each.get("expectation_type"), each.get("kwargs", {})
+            if not isinstance(kind, str) or not isinstance(kwargs, dict):
                 self._wrong(None, f"expectation {number} has no type, or kwargs that are no object")
                 continue
-            try:
-                rule = compiled(kind, each.get("kwargs", {}))
-            except NotCompiledError:
-                rest.append({**each, "type": kind, "kwargs": each.get("kwargs", {})})
-                continue
-            except ValueError as error:
-                self._wrong(None, f"expectation {number} ({kind}): {error}")
-                continue
-            names[rule.name] = names.get(rule.name, 0) + 1
-            name = rule.name if names[rule.name] == 1 else f"{rule.name}:{names[rule.name]}"
+            name = short_name(kind, kwargs)
+            names[name] = names.get(name, 0) + 1
+            name = name if names[name] == 1 else f"{name}:{names[name]}"
             severity = Severity.WARN if str(each.get("severity", "critical")) != "critical" else Severity.ERROR
-            described = str(each.get("description") or rule.description)
             place = f"{self._path.name}, expectation {number}"
-            rules.append(FileRule(name, rule.condition, place, severity, 0, rule.tolerated_share, described))
-        suite = json.dumps(rest) if rest else ""
-        return RuleFile(str(self._path), self._own_table(None), tuple(rules), suite=suite)
+            described = str(each.get("description") or "")
+            text = json.dumps(kwargs, sort_keys=True)
+            expectations.append(FileExpectation(name, kind, text, place, severity, described))
+        return RuleFile(str(self._path), self._own_table(None), expectations=tuple(expectations))
 
     def _rule(self, node: yaml.Node) -> FileRule | None:
         given = self._mapping(node, _RULE, "a rule with name and condition")

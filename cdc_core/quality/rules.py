@@ -1,14 +1,19 @@
-"""Rules for a table's change rows, as SQL predicates derived from the catalogue.
+"""A rule of a table is one expectation of Great Expectations, and how its metrics are computed from change rows.
 
-A rule is compiled once to a DuckDB boolean and has three uses: a reason for each failing row, one number in the batch's
-summary, and one expectation of the Great Expectations suite. This module does not use DuckDB; a rule is text.
+    kind, kwargs        the expectation: a class of the library, or ``expect_rows_to_satisfy_condition`` (``condition``)
+    applies, predicate, ignored, measures       DuckDB SQL from which its metrics are computed in one pass (``duck``)
+
+The expectation judges the metrics (``great_expectations``); SQL decides nothing by itself. This module uses neither
+library: a rule is text.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,6 +21,9 @@ from cdc_core.quality.options import UserRule
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import Column, TableSchema
+
+CONDITION = "expect_rows_to_satisfy_condition"
+"""The type of expectations that carry a condition in SQL (``quality.condition``)."""
 
 KEY_UNIQUE = "key_unique_in_batch"
 """The name of the rule over all changes of a batch; the caller determines its failures."""
@@ -28,7 +36,11 @@ _HAS_AFTER = "__op in ('c', 'u', 'r')"
 
 
 class Severity(StrEnum):
-    """The consequence of a failing row: ``error`` quarantines it, ``warn`` only counts it."""
+    """The consequence of a failed expectation.
+
+    ``error``, Great Expectations' critical: its unexpected rows are quarantined, and the table is paused if it is one
+    on a slice as a whole. ``warn``: it is reported.
+    """
 
     ERROR = "error"
     WARN = "warn"
@@ -50,15 +62,27 @@ class Reads(StrEnum):
     VALUE = "value"
 
 
+class By(StrEnum):
+    """What computes a rule's metrics: one DuckDB statement for all rules, its own query, or the library with pandas."""
+
+    SQL = "sql"
+    QUERY = "query"
+    LIBRARY = "library"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One predicate over change rows (``__op``, ``__commit_lsn``, ``before.<column>``, ``after.<column>`` …).
+    """One expectation on a slice's change rows (``__op``, ``__commit_lsn``, ``before.<column>``, ``after.<column>`` …).
 
-    A row fails if ``applies`` is true and ``predicate`` is false; as in a CHECK constraint, null passes. ``column`` is
-    the rule's column, empty for the entire row or its key, and ``reads`` what it reads of that column; for a user's
-    rule this is determined from its text. ``description`` is a sentence for users. For rows up to the commit LSN
-    ``since`` it is unknown whether the rule was in force in the source, so these pass. If at most ``tolerated_rows``,
-    or that share of a slice's rows, fail, none counts as failing.
+    ``applies`` selects the rows that it judges. Of these, ``ignored`` ones have no value to be judged, and a row is
+    unexpected if ``predicate`` is false; as in a CHECK constraint, null passes. ``measures`` are (metric, aggregate) of
+    an expectation on the slice as a whole, which has no unexpected rows. A rule by QUERY or LIBRARY has none of these
+    but ``columns``, those it judges: rows without their values are left out.
+
+    ``column`` is the rule's column, empty for the entire row or its key, and ``reads`` what it reads of that column and
+    of ``columns``; for a user's condition this is determined from its text. ``description`` is a sentence for users.
+    For rows up to the commit LSN ``since`` it is unknown whether the rule was in force in the source, so these pass. If
+    at most ``tolerated_rows``, or that share of the rows, are unexpected, the condition's expectation is met.
     """
 
     name: str
@@ -72,16 +96,46 @@ class Rule:
     since: int = 0
     tolerated_rows: int = 0
     tolerated_share: float = 0.0
-
-    def tolerates(self, failed: int, rows: int) -> bool:
-        """Whether this number of failing rows of a slice is within the rule's tolerance."""
-        return 0 < failed <= max(self.tolerated_rows, self.tolerated_share * rows)
+    kind: str = CONDITION
+    kwargs: str = ""
+    ignored: str = "false"
+    measures: tuple[tuple[str, str], ...] = ()
+    by: By = By.SQL
+    columns: tuple[str, ...] = ()
 
     @property
     def failure(self) -> str:
-        """SQL that is true for a failing row, else false or null."""
+        """SQL that is true for an unexpected row, else false or null."""
         # The line break ends a comment at the end of a user's predicate.
         return f"(({self.applies}) and not ({self.predicate}\n))"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The expectation's keyword arguments."""
+        if self.kind != CONDITION:
+            found: dict[str, Any] = json.loads(self.kwargs)
+            return found
+        mostly = round(1 - self.tolerated_share, 12)
+        return {
+            "condition": self.predicate,
+            "applies": self.applies,
+            "mostly": mostly,
+            "tolerated_rows": self.tolerated_rows,
+        }
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether the predicate is a user's own text."""
+        return self.origin is Origin.USER and self.kind == CONDITION
+
+    @property
+    def plain_name(self) -> str:
+        """The name as users write it."""
+        return self.name.removeprefix("user:")
+
+    def is_among(self, names: Collection[str]) -> bool:
+        """Whether the rule is one of these, which may be without ``user:``."""
+        return self.name in names or self.plain_name in names
 
 
 def rules_for(
@@ -241,6 +295,8 @@ def _not_null_rule(name: str) -> Rule:
         f"column {name} is NOT NULL at the source",
         applies=f"{_HAS_AFTER} and after is not null",
         reads=Reads.PRESENCE,
+        kind="expect_column_values_to_not_be_null",
+        kwargs=json.dumps({"column": name}),
     )
 
 
@@ -251,6 +307,9 @@ def _length_rule(name: str, length: int) -> Rule:
         f"length(after.{quote(name)}) <= {length}",
         f"column {name} holds at most {length} characters",
         applies=_HAS_AFTER,
+        kind="expect_column_value_lengths_to_be_between",
+        kwargs=json.dumps({"column": name, "max_value": length}),
+        ignored=f"after.{quote(name)} is null",
     )
 
 
@@ -261,6 +320,9 @@ def _enum_rule(name: str, labels: Sequence[str]) -> Rule:
         f"after.{quote(name)} in ({', '.join(literal(label) for label in labels)})",
         f"column {name} holds one of its enum's {len(labels)} labels",
         applies=_HAS_AFTER,
+        kind="expect_column_values_to_be_in_set",
+        kwargs=json.dumps({"column": name, "value_set": list(labels)}),
+        ignored=f"after.{quote(name)} is null",
     )
 
 

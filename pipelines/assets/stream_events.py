@@ -229,12 +229,14 @@ class StreamEvents:
         )
 
     def _data_docs(self) -> metadata.Metadata:
-        """Great Expectations' pages about this run's last validations, in the connector's state folder."""
-        from cdc_core.quality.great_expectations import write_data_docs
+        """Great Expectations' pages about this run's judgements, in the connector's state folder."""
+        from cdc_core.engine.checks.data_docs import write_data_docs
 
         try:
             places = {str(table): self._facts.place(table) for table in self._tally.tables()}
-            index = write_data_docs(self._site.state_path.resolve() / DATA_DOCS_FOLDER, places)
+            index = write_data_docs(
+                self._site.state_path.resolve() / DATA_DOCS_FOLDER, self._tally.judgements(), places
+            )
         except Exception as error:
             # Missing pages are not a reason to fail a successful stream.
             self._context.log.warning(f"The data docs could not be written: {type(error).__name__}: {error}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from cdc_core.engine.reports import TableStatus
+from cdc_core.engine.reports import RuleResult, TableStatus
 from cdc_core.observe.options import TABLE_CHECKS, CheckLevel
 from cdc_core.schema.table import TableId
 from pipelines.connector.keys import lake_key
@@ -22,8 +22,8 @@ _DESCRIPTIONS = {
     MERGED: "Passes while the table is merged up to each round's LSN.",
     RULES: "Passes while no change fails a rule of severity error. A streaming run counts its own changes; executed by "
     "itself, the check counts the changes that wait in the quarantine table.",
-    SUITE: "Passes while the Great Expectations suite succeeds. A streaming run validates its batches' summaries; "
-    "executed by itself, the check validates the summary of the table and of the changes that wait.",
+    SUITE: "Passes while no expectation of severity critical fails. Great Expectations judges each slice of changes "
+    "before it is merged; executed by itself, the check says which expectations keep changes waiting.",
     QUARANTINE: "Passes while no change is quarantined, and none is in the quarantine table.",
 }
 
@@ -76,8 +76,7 @@ def table_checks(site: Site) -> dg.AssetChecksDefinition | None:
         with reported():
             found = {one.table: one for one in site.open().status().tables}
         statuses = [found.get(table) or _missing(table) for table in sorted(tables)]
-        names = {key.name for key in wanted}
-        for result in state_results(site, statuses, with_suite=SUITE in names):
+        for result in state_results(site, statuses):
             if dg.AssetCheckKey(result.asset_key, str(result.check_name)) in wanted:  # type: ignore[arg-type]
                 yield result
 
@@ -88,35 +87,32 @@ def _missing(table: TableId) -> TableStatus:
     return TableStatus(table, (), None, None, None, None, None, None)
 
 
-def state_results(
-    site: Site, statuses: Sequence[TableStatus], *, with_suite: bool = True
-) -> Iterator[dg.AssetCheckResult]:
-    """All checks of tables as they are in the lake now. Without ``with_suite`` Great Expectations is not started."""
+def state_results(site: Site, statuses: Sequence[TableStatus]) -> Iterator[dg.AssetCheckResult]:
+    """All checks of tables as they are in the lake now."""
     facts = LakeFacts(site)
-    suites = _validated(site, statuses, facts) if with_suite else {}
     for status in statuses:
         key, table = lake_key(site, status.table), status.table
         where = facts.places(table) if status.quarantined else {}
         yield _merged_now(site, status, facts)
         failed = _failed_rules(status)
+        told: metadata.Metadata = {"waiting": status.quarantined, "rules": metadata.reasons(failed), **where}
         yield dg.AssetCheckResult(
             asset_key=key,
             check_name=RULES,
             passed=not failed,
             severity=severity(site, RULES),
             description=_failures(failed),
-            metadata={"waiting": status.quarantined, "rules": metadata.reasons(failed), **where},
+            metadata=told,
         )
-        if table in suites:
-            success, text = suites[table]
-            yield dg.AssetCheckResult(
-                asset_key=key,
-                check_name=SUITE,
-                passed=success,
-                severity=severity(site, SUITE),
-                description="" if success else _failures(failed),
-                metadata={"validation_result": dg.MetadataValue.json(_parsed(text)), **where},
-            )
+        refused = status.paused.reason if status.paused is not None and status.paused.by_rules else ""
+        yield dg.AssetCheckResult(
+            asset_key=key,
+            check_name=SUITE,
+            passed=not failed and not refused,
+            severity=severity(site, SUITE),
+            description=refused or _failures(failed),
+            metadata=told,
+        )
         yield quarantine_result(site, table, status.quarantined, where=where)
 
 
@@ -138,17 +134,16 @@ def check_results(
     if not checks.checks:
         return
     failed = checks.failed_rules(errors=True)
-    counts = {name: count for (name, _, _), (_, count) in checks.rules.items()}
     yield dg.AssetCheckResult(
         asset_key=key,
         check_name=RULES,
         passed=not failed,
         severity=severity(site, RULES),
-        description=_failures({name: counts[name] for name in failed}),
+        description=_failures({rule.name: rule.failed for rule in failed}),
         metadata={
-            "rules": metadata.rules(checks),
+            "rules": metadata.rules(checks.rules),
             "rows": checks.rows,
-            "warnings": ", ".join(checks.failed_rules(errors=False)),
+            "warnings": ", ".join(rule.name for rule in checks.failed_rules(errors=False)),
             **(where if failed else {}),
         },
     )
@@ -157,7 +152,13 @@ def check_results(
         check_name=SUITE,
         passed=not checks.failed_checks,
         severity=severity(site, SUITE),
-        metadata=_suite_metadata(checks) | (where if checks.failed_checks else {}),
+        description="; ".join(_said(rule) for rule in failed),
+        metadata={
+            "batches": checks.checks,
+            "failed_batches": checks.failed_checks,
+            "failed": metadata.rules(failed),
+            **(where if checks.failed_checks else {}),
+        },
     )
     yield quarantine_result(site, table, checks.waiting, checks.quarantined, where)
 
@@ -210,28 +211,15 @@ def _failed_rules(status: TableStatus) -> dict[str, int]:
     return {name: count for name, count in sorted(status.reasons.items()) if name != WAITS_FOR_EARLIER}
 
 
-def _validated(site: Site, statuses: Sequence[TableStatus], facts: LakeFacts) -> dict[TableId, tuple[bool, str]]:
-    """Great Expectations' results for what is in the lake: no rule of severity error has a change that waits."""
-    from cdc_core.quality.great_expectations import validate_round
-    from cdc_core.quality.report import Statement, Summary
-
-    batches = []
-    for status in statuses:
-        failed = _failed_rules(status)
-        stated = [Statement(name, "error", f"no waiting change fails {name}") for name in failed]
-        summary = Summary(facts.rows(status.table) or 0, failed, status.quarantined)
-        batches.append((str(status.table), stated, summary))
-    found = validate_round(batches)
-    return {
-        status.table: (found[str(status.table)].success, found[str(status.table)].json)
-        for status in statuses
-        if str(status.table) in found
-    }
-
-
 def _failures(counts: Mapping[str, int]) -> str:
     """Return which rules failed, and for how many rows."""
     return "failed: " + ", ".join(f"{name} ({count} rows)" for name, count in counts.items()) if counts else ""
+
+
+def _said(rule: RuleResult) -> str:
+    """What an expectation observed, and what it expects."""
+    saw = f"observed {rule.observed}" if rule.observed else f"{rule.failed} of {rule.checked} rows are unexpected"
+    return f"{rule.name}: {saw}, expected {rule.expected or rule.description}"
 
 
 def _waiting(site: Site, table: TableId, waiting: int) -> str:
@@ -242,18 +230,3 @@ def _waiting(site: Site, table: TableId, waiting: int) -> str:
         f"{waiting} changes are waiting in the quarantine table. Correct the rows at the source, or "
         f"correct the rule and run: wal2lake replay {file} {table}, or the job {site.safe_name}_replay_job"
     )
-
-
-def _suite_metadata(checks: CheckTotals) -> metadata.Metadata:
-    """Counts, and the validation result itself: the last failed one, else the last."""
-    found: metadata.Metadata = {"batches": checks.checks, "failed_batches": checks.failed_checks}
-    if checks.validation_json:
-        found["validation_result"] = dg.MetadataValue.json(_parsed(checks.validation_json))
-    return found
-
-
-def _parsed(text: str) -> dict[str, object]:
-    import json
-
-    parsed = json.loads(text)
-    return parsed if isinstance(parsed, dict) else {"result": parsed}

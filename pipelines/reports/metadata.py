@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import StreamReport
+from cdc_core.engine.reports import RuleResult, StreamReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines.reports.stream_tally import ChangesTotals, CheckTotals, TableTotals
+from pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
 Metadata = dict[str, Any]
 
@@ -108,16 +108,25 @@ def progress_text(progress: SnapshotProgress, seconds: float) -> str:
     return ", ".join(words)
 
 
-def rules(checks: CheckTotals) -> dg.TableMetadataValue:
-    """Every rule with its counts, failing ones first."""
+def rules(results: Iterable[RuleResult]) -> dg.TableMetadataValue:
+    """Every rule with what it decided, failed ones first."""
     return records(
         [
-            {"rule": name, "column": column, "severity": severity, "checked": checked, "failed": failed}
-            for (name, column, severity), (checked, failed) in sorted(
-                checks.rules.items(), key=lambda item: -item[1][1]
-            )
+            {
+                "rule": rule.name,
+                "expectation": rule.kind,
+                "column": rule.column,
+                "severity": rule.severity,
+                "success": rule.success,
+                "checked": rule.checked,
+                "failed": rule.failed,
+                "observed": rule.observed,
+                "expected": rule.expected or rule.description,
+            }
+            for rule in sorted(results, key=lambda rule: (rule.success, -rule.failed))
         ],
-        {"rule": "string", "column": "string", "severity": "string", "checked": "int", "failed": "int"},
+        dict.fromkeys(("rule", "expectation", "column", "severity"), "string")
+        | {"success": "bool", "checked": "int", "failed": "int", "observed": "string", "expected": "string"},
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport
+from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult, both
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -75,46 +75,50 @@ class TableTotals:
 
 @dataclass(slots=True)
 class CheckTotals:
-    """A table's checks over the run. ``rules``: (name, column, severity) → [checked, failed].
+    """A table's judgements over the run: their number, how many failed, and the sum of all (None for none).
 
-    ``waiting`` changes were in its quarantine table after the last one. ``validation_json`` is Great Expectations' last
-    result, validated in the background: of the last failure, else of the last validation; empty if there is none.
+    ``waiting`` changes were in its quarantine table after the last one.
     """
 
     checks: int = 0
     failed_checks: int = 0
-    rows: int = 0
-    quarantined: int = 0
     waiting: int = 0
-    rules: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
-    validation_json: str = ""
+    judged: CheckReport | None = None
 
     def add(self, check: CheckReport) -> None:
-        """Add one check."""
+        """Add one judgement."""
         self.checks += 1
-        self.failed_checks += not check.suite_success
-        self.rows += check.rows
-        self.quarantined += check.quarantined
-        self.validation_json = check.validation_json or self.validation_json
-        for rule in check.rules:
-            held = self.rules.setdefault((rule.name, rule.column, rule.severity), [0, 0])
-            held[0] += rule.checked
-            held[1] += rule.failed
+        self.failed_checks += not check.success
+        self.judged = both(self.judged, check)
 
-    def failed_rules(self, *, errors: bool) -> list[str]:
-        """Return the names of failed rules: those of severity error, or the others."""
-        return sorted(
-            {name for (name, _, kind), (_, failed) in self.rules.items() if failed and errors == _is_error(kind)}
-        )
+    @property
+    def rows(self) -> int:
+        """The number of judged change rows."""
+        return 0 if self.judged is None else self.judged.rows
+
+    @property
+    def quarantined(self) -> int:
+        """The number of rows that were refused."""
+        return 0 if self.judged is None else self.judged.quarantined
+
+    @property
+    def rules(self) -> tuple[RuleResult, ...]:
+        """What each rule decided over the run."""
+        return () if self.judged is None else self.judged.rules
+
+    def failed_rules(self, *, errors: bool) -> list[RuleResult]:
+        """Return the failed rules, those of severity error or the others, by name."""
+        failed = (rule for rule in self.rules if not rule.success and errors == (rule.severity == "error"))
+        return sorted(failed, key=lambda rule: rule.name)
 
     def state(self) -> tuple[object, ...]:
-        """A value that changes when the checks must be reported again: failures, and whether a validation exists."""
-        failed = tuple(sorted((key, counts[1]) for key, counts in self.rules.items()))
-        return self.failed_checks, self.quarantined, self.waiting, bool(self.validation_json), failed
+        """A value that changes when the checks must be reported again: the failures."""
+        failed = tuple((rule.name, rule.failed, rule.observed) for rule in self.rules if not rule.success)
+        return self.failed_checks, self.quarantined, self.waiting, failed
 
     def copy(self) -> CheckTotals:
         """Return a copy that later additions do not change."""
-        return replace(self, rules={key: list(counts) for key, counts in self.rules.items()})
+        return replace(self)
 
 
 @dataclass(slots=True)
@@ -213,6 +217,8 @@ class RunTally:
                 self._mark_unreported(self._changes_clock)
             for merge in report.merges:
                 self._add_merge(merge, report)
+            for check in report.refused:
+                self._add_check(check, None)
             for table, error in report.failed.items():
                 held = self._tables.setdefault(table, _Table())
                 if held.error != error:
@@ -246,6 +252,11 @@ class RunTally:
         """All tables that were merged in the run or have an error."""
         with self._lock:
             return sorted(self._tables)
+
+    def judgements(self) -> list[CheckReport]:
+        """What was judged in the run, one report for each table."""
+        with self._lock:
+            return [held.checks.judged for _, held in sorted(self._tables.items()) if held.checks.judged is not None]
 
     def changes_are_due(self) -> bool:
         """Whether a report of the changelog is due."""
@@ -298,13 +309,14 @@ class RunTally:
         self.merged.add(merge.table)
         self._mark_unreported(held.clock)
         if merge.check is not None:
-            held.checks.add(merge.check)
-            held.checks.waiting = merge.waiting
+            self._add_check(merge.check, merge.waiting)
+
+    def _add_check(self, check: CheckReport, waiting: int | None) -> None:
+        held = self._tables.setdefault(check.table, _Table())
+        held.checks.add(check)
+        held.checks.waiting = held.checks.waiting if waiting is None else waiting
+        self._mark_unreported(held.clock)
 
     def _mark_unreported(self, clock: _Clock) -> None:
         if clock.unreported_since is None:
             clock.unreported_since = self._now()
-
-
-def _is_error(severity: str) -> bool:
-    return severity == "error"

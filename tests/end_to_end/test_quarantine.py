@@ -1,5 +1,6 @@
 """Quarantine on a real server, through the command: what waits, what supersedes it, what a replay lets in."""
 
+import json
 import signal
 
 import pytest
@@ -256,3 +257,50 @@ def test_a_rule_file_that_cannot_be_obeyed_is_told_before_anything_starts(line):
         assert done.returncode != 0
         said = " ".join((done.stdout + done.stderr).split())
         assert "public.docs.yaml, line 11: rule wrong refers to total, which public.docs does not have." in said
+
+
+def suite(line, *expectations):
+    text = json.dumps({"name": "docs", "expectations": [{"kwargs": {}, **each} for each in expectations]})
+    (line.rules / "public.docs.json").write_text(text)
+
+
+MEAN = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "n", "min_value": 100}}
+SAID = "mean_to_be_between:n on 2 rows, observed 8.5, expected min_value 100"
+
+
+def test_great_expectations_decides_what_enters_the_lake(line):
+    """A critical expectation on a slice stops its table, a warning does not; what raises never passes."""
+    one = line("decides")
+    one.run()
+    suite(one, MEAN)
+    for sql in (
+        "insert into docs values (8, 8, 'a', 'b'), (9, 9, 'a', 'b')",
+        "insert into late values (2, 'two', 'ok')",
+    ):
+        one.pg.execute(one.database, sql)
+    done = one.program.stream(one.file)
+    assert SAID in done.stdout + done.stderr and "--accept mean_to_be_between:n" in done.stdout + done.stderr
+    content = "select id from t order by id"
+    assert rows(lake_path(one.config, DOCS), content) == [{"id": n} for n in (1, 2, 3)]
+    assert rows(lake_path(one.config, LATE), content) == [{"id": 1}, {"id": 2}]
+    assert one.aside() == []
+    assert SAID in " ".join(one.program.run("status", one.file).stdout.split())
+    again = one.replay()
+    assert again.returncode == 1 and SAID in again.stderr, again.stderr
+    assert one.replay("--accept", "mean_to_be_between:n").returncode == 0
+    assert difference(one.file, [DOCS, LATE]) == []
+
+    suite(one, {**MEAN, "severity": "warning"})
+    done = one.run("insert into docs values (10, 10, 'a', 'b')")
+    assert "mean_to_be_between:n failed (warn): observed 10.0, expected min_value 100" in done.stdout + done.stderr
+    assert difference(one.file, [DOCS, LATE]) == []
+
+    suite(one, {"type": "expect_column_values_to_be_dateutil_parseable", "kwargs": {"column": "n"}})
+    one.pg.execute(one.database, "insert into docs values (11, 11, 'a', 'b')")
+    done = one.program.stream(one.file)
+    told = "Expectation be_dateutil_parseable:n of public.docs could not be evaluated (MetricResolutionError)"
+    assert told in done.stdout + done.stderr
+    assert {"id": 11} not in rows(lake_path(one.config, DOCS), content)
+    suite(one)
+    assert one.replay().returncode == 0
+    assert difference(one.file, [DOCS, LATE]) == []

@@ -120,7 +120,11 @@ DOORS = {
     ),
     "py4j": ("cdc_core/spark/",),
     "delta": ("cdc_core/spark/session.py", "cdc_core/lake/spark/"),
-    "great_expectations": ("cdc_core/quality/great_expectations.py",),
+    "great_expectations": (
+        "cdc_core/quality/great_expectations.py",
+        "cdc_core/quality/condition.py",
+        "cdc_core/engine/checks/data_docs.py",
+    ),
     "dagster": ("pipelines/",),
     "dagster_pyspark": ("pipelines/",),
     "click": ("cdc_core/cli/",),
@@ -139,7 +143,7 @@ DOORS = {
     "confluent_kafka": ("cdc_core/kafka/",),
     "obstore": ("cdc_core/lake/delta/folder.py",),
     "prometheus_client": ("cdc_core/observe/",),
-    "duckdb": ("cdc_core/quality/duck.py",),
+    "duckdb": ("cdc_core/quality/duck.py", "cdc_core/quality/slice_input.py"),
     "yaml": ("cdc_core/quality/rule_files.py",),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }

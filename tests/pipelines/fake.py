@@ -131,7 +131,7 @@ def status_of(*tables):
 
 
 def merge(id_, events=5, failed=0, lsn=5000):
-    rules = (RuleResult("not_null:name", "name", "error", events, failed),)
+    rules = (RuleResult("not_null:name", "name", "error", events, failed, success=not failed),)
     check = CheckReport(id_, events, failed, failed == 0, rules)
     return MergeReport(id_, Lsn(lsn), 3, events, 3, 1, 1, 0.2, check)
 

@@ -27,9 +27,10 @@ def tally(clock):
     return RunTally(3.0, 60.0, clock)
 
 
-def check(failed=0, passed=True, text="", severity="error"):
-    rules = (RuleResult("not_null:name", "name", severity, 10, failed),)
-    return CheckReport(ORDERS, 10, failed, passed, rules, text)
+def check(failed=0, severity="error", observed=""):
+    met = not failed and not observed
+    rules = (RuleResult("not_null:name", "name", severity, 10, failed, success=met, observed=observed),)
+    return CheckReport(ORDERS, 10, failed, met or severity == "warn", rules)
 
 
 def merge(table=ORDERS, lsn=100, events=5, found=None):
@@ -117,15 +118,28 @@ def test_what_was_told_is_not_told_again_when_the_rest_of_the_report_fails(tally
 
 
 def test_checks_are_summed_over_the_run_with_the_worst_verdict(tally):
-    tally.add_round(round_of(merge(found=check(2, passed=False, text='{"n": 1}'))))
+    tally.add_round(round_of(merge(found=check(2, observed="1.5"))))
     take(tally)
-    tally.add_round(round_of(merge(found=check(0, text='{"n": 2}'))))
+    tally.add_round(round_of(merge(found=check(0))))
     tally.add_round(round_of(merge(found=check(0))))
     checks = take(tally).checks
-    assert checks.rules == {("not_null:name", "name", "error"): [30, 2]}
+    (rule,) = checks.rules
+    assert (rule.checked, rule.failed, rule.success, rule.observed) == (30, 2, False, "1.5")
     assert (checks.rows, checks.quarantined) == (30, 2)
-    assert (checks.checks, checks.failed_checks, checks.validation_json) == (3, 1, '{"n": 2}')
-    assert (checks.failed_rules(errors=True), checks.failed_rules(errors=False)) == (["not_null:name"], [])
+    assert (checks.checks, checks.failed_checks) == (3, 1)
+    assert (checks.failed_rules(errors=True), checks.failed_rules(errors=False)) == ([rule], [])
+    assert [one.table for one in tally.judgements()] == [ORDERS]
+
+
+def test_the_judgement_of_a_slice_that_was_not_merged_counts(tally, clock):
+    refused = replace(round_of(failed={ORDERS: "Changes fail."}), refused=(check(observed="2.5"),))
+    tally.add_round(refused)
+    clock.now += 3
+    assert tally.due() == [ORDERS]
+    summary = take(tally)
+    assert (summary.error, summary.totals.rounds) == ("Changes fail.", 0)
+    assert (summary.checks.checks, summary.checks.failed_checks) == (1, 1)
+    assert [rule.observed for rule in summary.checks.failed_rules(errors=True)] == ["2.5"]
 
 
 def test_a_paused_table_is_reported_once_until_its_error_changes_or_it_is_merged(tally, clock):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +15,8 @@ from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import Limits, QualityOptions, Recent
-from cdc_core.quality.rule_files import FileRule, RuleFiles
-from cdc_core.quality.rules import KEY_UNIQUE, Rule, Severity, rules_for
+from cdc_core.quality.rule_files import RuleFiles
+from cdc_core.quality.rules import CONDITION, KEY_UNIQUE, By, Origin, Rule, Severity, rules_for
 from cdc_core.schema.table import TableId, TableSchema
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 # The rules of each table as last created in this process: a task is unpickled again for every slice.
 _made: dict[TableId, tuple[tuple[object, ...], tuple[Rule, ...]]] = {}
 _NEVER = 2**63 - 1
-_SAMPLE_ROWS = 1_000
 
 
 class TableChecks:
@@ -57,10 +55,17 @@ class TableChecks:
                 continue
             try:
                 schema = self._plan.typer(table).change_schema
-                require_valid(table.id, self._table_rules(table, {}), schema)
+                rules = self._table_rules(table, {})
+                require_valid(table.id, rules, schema)
+                problems += _refused_expectations(rules)
             except TableError as error:
                 problems.append(error.message)
         return problems
+
+    def by_rows(self, table: TableSchema) -> tuple[str, ...]:
+        """The names of the rules that Great Expectations evaluates itself on the rows of each slice."""
+        rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
+        return tuple(rule.plain_name for rule in rules if rule.by is By.LIBRARY)
 
     def rule_names(self, table: TableSchema) -> tuple[str, ...]:
         """The names of the rules that are evaluated on the table's changes, a user's as ``user:…``."""
@@ -68,15 +73,8 @@ class TableChecks:
 
     def _has_own_rules(self, table: TableId) -> bool:
         named = any(rule.table == str(table) for _, rule in self._options.quality_rules)
-        return self._options.quality_enabled and (named or bool(self._files.rules(table)))
-
-    def check(self, table: TableSchema, changes: pa.Table) -> tuple[pa.Table, pa.Table | None, CheckReport | None]:
-        """Return the rows that may be merged, the rows for the quarantine table, and the report.
-
-        See ``judged``. The second is None if there are no such rows. The report is None if checks are disabled.
-        """
-        found = self.judged(table, changes)
-        return (changes, None, None) if found is None else (found.good, found.bad, report_of(found))
+        of_files = self._files.rules(table) or self._files.expectations(table)
+        return self._options.quality_enabled and (named or bool(of_files))
 
     def judged(
         self,
@@ -86,13 +84,18 @@ class TableChecks:
         *,
         is_batch: bool = True,
         recent: Recent | None = None,
+        accept: Collection[str] = (),
+        accept_all: bool = False,
     ) -> Checked | None:
-        """Evaluate the rules on change rows before any of them is merged; None if checks are disabled.
+        """Judge change rows before any of them is merged; None if checks are disabled. Every way in asks this.
 
-        ``since`` maps columns to the commit LSN up to which their constraints may have been different. Great
-        Expectations has not validated the summary yet. If not ``is_batch``, the rows are from quarantine, and rules
-        over a batch are skipped. Raises LimitExceededError if more rows fail than the limit allows, ``recent`` changes
-        included (None: without a limit), and TableError if a position occurs twice or a rule cannot be evaluated.
+        The result says which rows are refused, with the rules by which each is, and, as ``failure``, whether the rows
+        as a whole may be merged; a caller raises that error before it writes anything. ``since`` maps columns to the
+        commit LSN up to which their constraints may have been different. If not ``is_batch``, the rows are from
+        quarantine, and neither rules over a batch nor expectations on a slice as a whole judge them. ``accept`` names
+        expectations on a slice whose failure is accepted, ``accept_all`` accepts it of all of them. Raises
+        LimitExceededError if more rows are refused than the limit allows, ``recent`` changes included (None: without a
+        limit), NotJudgedError if a rule cannot be evaluated, and TableError if a position occurs twice.
         """
         if not self._options.quality_enabled:
             return None
@@ -108,6 +111,8 @@ class TableChecks:
             recent=recent or Recent(),
             key=merge_key(table),
             over_batch=(lambda rules: _over_batch(changes, merge_key(table), rules)) if is_batch else None,
+            accept=accept,
+            is_slice=is_batch and not accept_all,
         )
 
     def has_unique_key(self, table: TableSchema) -> bool:
@@ -124,17 +129,16 @@ class TableChecks:
         """Maximum number of changes of a table in quarantine before the table is paused; 0 for no limit."""
         return self._limits(table).rows
 
-    def suites(self, table: TableId) -> tuple[str, ...]:
-        """The user's expectations that require more than one row, as JSON texts."""
-        return self._files.suites(table)
-
     def _limits(self, table: TableId) -> Limits:
         return self._files.limits(table, self._options.limits)
 
-    def _file_rules(self, table: TableSchema, rules: tuple[FileRule, ...]) -> tuple[Rule, ...]:
+    def _file_rules(self, table: TableSchema, types: Mapping[str, pa.DataType]) -> tuple[Rule, ...]:
+        rules, expectations = self._files.rules(table.id), self._files.expectations(table.id)
+        if not rules and not expectations:
+            return ()
         from cdc_core.quality.file_rules import rules_of_files  # loads DuckDB
 
-        return rules_of_files(table, rules)
+        return rules_of_files(table, rules, expectations, types)
 
     def _renewed(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
         """Return the rules for the current catalogue. A constraint that has changed applies to none of the rows."""
@@ -154,8 +158,7 @@ class TableChecks:
             rules = rules_for(table, natural, self._options.quality_rules, mapped, since)
             if {"u", "d"} & set(self._plan.selection.skipped_operations):
                 rules = tuple(rule for rule in rules if rule.name != KEY_UNIQUE)
-            own = self._files.rules(table.id)
-            rules += self._file_rules(table, own) if own else ()
+            rules += self._file_rules(table, natural)
             held = _made[table.id] = (of, rules)
         return held[1]
 
@@ -169,31 +172,35 @@ def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]
     return {}
 
 
-def report_of(found: Checked, suites: tuple[str, ...] = ()) -> CheckReport:
-    """Create the report of a check. ``suites`` are the user's suites that run on a sample of the rows that pass."""
-    told = found.report
+def _refused_expectations(rules: tuple[Rule, ...]) -> list[str]:
+    """Return what is wrong with expectations of the user's suites, by the library."""
+    own = [rule for rule in rules if rule.origin is Origin.USER and rule.kind != CONDITION]
+    if not own:
+        return []
+    from cdc_core.quality.great_expectations import problem  # loads the library, which takes seconds
+
+    found = [(rule, problem(rule.kind, rule.arguments)) for rule in own]
+    return [f"Expectation {rule.plain_name}: {wrong}." for rule, wrong in found if wrong]
+
+
+def report_of(found: Checked) -> CheckReport:
+    """The report of a judgement."""
+    from cdc_core.quality.evaluate import expected, observed  # loads DuckDB, as what made the judgement did
+
     rules = tuple(
-        RuleResult(rule.name, rule.column, rule.severity, rule.checked, rule.failed, rule.description)
-        for rule in told.rules
+        RuleResult(
+            each.rule.name,
+            each.rule.column,
+            each.rule.severity,
+            each.metrics.rows,
+            each.metrics.unexpected,
+            each.rule.description,
+            each.success,
+            observed(each),
+            "" if each.rule.kind == CONDITION else expected(each.rule),
+            each.rule.kind,
+            each.rule.kwargs,
+        )
+        for each in found.verdicts
     )
-    made = CheckReport(told.table, told.rows, told.quarantined, told.suite_success, rules, told.validation_json)
-    return replace(made, summary=found.summary, suites=suites, sample=_sample(found.good) if suites else b"")
-
-
-def _sample(rows: pa.Table) -> bytes:
-    """Return at most _SAMPLE_ROWS new rows, evenly spread, as Arrow IPC.
-
-    Shape: change rows[N] -> the columns of ``after``.
-    """
-    new = rows.column("after").drop_null().combine_chunks()
-    new = new.chunk(0) if isinstance(new, pa.ChunkedArray) and new.num_chunks else new
-    if not len(new):
-        return b""
-    step = -(-len(new) // _SAMPLE_ROWS)
-    picked = new.take(pa.array(range(0, len(new), step)))
-    fields = [(part.name, picked.field(n)) for n, part in enumerate(picked.type) if part.name != "__rescued"]
-    table = pa.table(dict(fields))
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(out.getvalue())
+    return CheckReport(found.table, found.summary.rows, found.summary.quarantined, found.success, rules)

@@ -10,7 +10,7 @@ from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import (
     CdcError,
-    LimitExceededError,
+    ChangesRefusedError,
     MissingKeyError,
     RereadNeededError,
     StorageError,
@@ -37,7 +37,7 @@ def note_failure(
     merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
     # The failed slice may have written to its quarantine table, so that is read in the next round.
     merge_state.waiting = True
-    if isinstance(error, (LimitExceededError, MissingKeyError)):
+    if isinstance(error, (ChangesRefusedError, MissingKeyError)):
         pauses.pause(table, PauseCause.CHANGES_REFUSED, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, RereadNeededError):
         pauses.want_reread(table, error.message)

@@ -18,13 +18,13 @@ from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.backfill_target import BackfillTarget
 from cdc_core.engine.round.expiry import Expiry
 from cdc_core.engine.round.jobs import run_upkeep
+from cdc_core.engine.round.judgements import Judgements
 from cdc_core.engine.round.lake import Lake, SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.round import Rounds
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.upkeep import Upkeep
-from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
 from cdc_core.engine.slice.order import Replay
@@ -51,7 +51,7 @@ class LakeSink:
     """A ``stream.Sink`` over Delta tables. Only one process may use it at a time.
 
     ``records_rounds``: each round that it applies ends at a consistent cut of all tables, which is recorded.
-    ``docs_path`` as for ``Validations``. ``backfill``: the lake tables for snapshots.
+    ``docs_path`` as for ``Judgements``. ``backfill``: the lake tables for snapshots.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class LakeSink:
             if records_rounds
             else None
         )
-        self._validations = Validations(docs_path)
+        self._judgements = Judgements(docs_path)
         orders = Orders(self._merge_states, watch.schema_versions, registry, ConstraintsSeen(watch.wal_lsn))
         self._upkeep = Upkeep(lambda order: run_upkeep(work, order))
-        self._rounds = Rounds(work, self._merge_states, orders, watch, self._validations, self._cuts, self._upkeep)
+        self._rounds = Rounds(work, self._merge_states, orders, watch, self._cuts, self._upkeep)
         self.backfill = BackfillTarget(work, self._merge_states, orders, watch)
         self._reread_tries: dict[TableId, int] = {}
         self._last_reads: dict[TableId, SnapshotReport | None] = {}
@@ -112,7 +112,9 @@ class LakeSink:
         self.note_renamed()
         if batch is not None:
             self._stream_tables.append(batch.own_rows, batch.open_lsn)
-        return self._rounds.apply(batch, to_lsn, on_durable, replays or {})
+        report = self._rounds.apply(batch, to_lsn, on_durable, replays or {})
+        self._judgements.add(report)
+        return report
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether some changelog contains transactions, complete at ``to_lsn``, that are not in its lake table.
@@ -206,10 +208,10 @@ class LakeSink:
         note_names(self._watch.tables, self._watch.pauses, self._registry.take_names())
 
     def close(self) -> None:
-        """Wait, for a bounded time, until background work ends: maintenance, re-reads and validations."""
+        """Wait, for a bounded time, until background work ends: maintenance, re-reads and data docs."""
         self._upkeep.close()
         self._watch.rereads.close()
-        self._validations.close({str(table): self._paths.quarantine(table) for table, _ in self._merge_states})
+        self._judgements.close({str(table): self._paths.quarantine(table) for table, _ in self._merge_states})
 
     def _start_rereads(self) -> None:
         watch, rereads = self._watch, self._watch.rereads

@@ -9,7 +9,7 @@ from cdc_core.engine.slice.outcome import Applied, SliceOutcome
 from cdc_core.lsn import Lsn
 
 
-def merge_report(outcome: SliceOutcome, applied: Applied, check: CheckReport | None) -> MergeReport:
+def merge_report(outcome: SliceOutcome, applied: Applied) -> MergeReport:
     """The report of a table that the round merged."""
     quarantined = outcome.done.quarantined
     return MergeReport(
@@ -21,9 +21,15 @@ def merge_report(outcome: SliceOutcome, applied: Applied, check: CheckReport | N
         applied.updated,
         applied.deleted,
         sum(outcome.timings.seconds.values()),
-        check,
+        outcome.done.check,
         0 if quarantined is None else quarantined.waiting,
     )
+
+
+def refused(outcomes: Sequence[SliceOutcome], merges: Sequence[MergeReport]) -> tuple[CheckReport, ...]:
+    """The judgements of slices that were not merged."""
+    merged = {merge.table for merge in merges}
+    return tuple(o.done.check for o in outcomes if o.done.check is not None and o.table not in merged)
 
 
 def cpu_parts(outcomes: Sequence[SliceOutcome]) -> dict[str, float]:

@@ -30,11 +30,10 @@ from cdc_core.engine.round.failures import note_failure
 from cdc_core.engine.round.jobs import long_merges, run_orders
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
-from cdc_core.engine.round.outcomes import cpu_parts, merge_report
+from cdc_core.engine.round.outcomes import cpu_parts, merge_report, refused
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.upkeep import Upkeep
-from cdc_core.engine.round.validations import Validations
 from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.engine.slice.order import Replay, SliceOrder
@@ -60,7 +59,6 @@ class Rounds:
         states: MergeStates,
         orders: Orders,
         watch: SourceWatch,
-        validations: Validations,
         cuts: Cuts | None,
         upkeep: Upkeep,
     ) -> None:
@@ -69,7 +67,6 @@ class Rounds:
         self._states = states
         self._orders = orders
         self._watch = watch
-        self._validations = validations
         self._cuts = cuts
         self._reread_limit = RereadLimit()
         self.has_rest = False
@@ -105,6 +102,7 @@ class Rounds:
             replays=again,
             has_rest=self.has_rest,
             missing={o.table: o.error.count for o in outcomes if isinstance(o.error, MissingRowsError)},
+            refused=refused(outcomes, merges),
         )
 
     def _note_lost(self, outcomes: Sequence[SliceOutcome]) -> None:
@@ -153,8 +151,7 @@ class Rounds:
         if done.check is not None:
             counts = done.check.rows, done.check.quarantined
             merge_state.recent = Recent() if order.merge.replay is not None else merge_state.recent.and_also(*counts)
-        check = self._validations.with_verdict(done.check)
-        return None if done.applied is None else merge_report(outcome, done.applied, check)
+        return None if done.applied is None else merge_report(outcome, done.applied)
 
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
         """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""

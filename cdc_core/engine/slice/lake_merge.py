@@ -8,10 +8,10 @@ out, also if another attempt made its commit in between.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,11 +20,12 @@ from cdc_core.engine.checks.table_checks import TableChecks, report_of
 from cdc_core.engine.slice.absent_rows import Expectation
 from cdc_core.engine.slice.append import Appended
 from cdc_core.engine.slice.lake_tables import opened_existing
-from cdc_core.engine.slice.large import LargeSlice, repeats_keys
+from cdc_core.engine.slice.large import LargeSlice, StoppedError, repeats_keys
 from cdc_core.engine.slice.order import Merge, Replay, SliceOrder, WrittenFiles
 from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
+from cdc_core.engine.slice.past_versions import with_replay
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
-from cdc_core.engine.slice.quarantine import CheckedSlice, Filtered, TableQuarantine, accepted
+from cdc_core.engine.slice.quarantine import Filtered, TableQuarantine, accepted
 from cdc_core.engine.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
@@ -36,10 +37,11 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, lake_position
 from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
 from cdc_core.lake.rows.survey import check_inserts, in_order
-from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.stores.changelog import between, cut_within, read_changes
-from cdc_core.lsn import just_after
 from cdc_core.schema.table import TableId
+
+if TYPE_CHECKING:
+    from cdc_core.quality.evaluate import Checked
 
 _log = logging.getLogger(__name__)
 
@@ -80,10 +82,15 @@ class LakeMerge:
         snapshot = order.snapshot
         if at.lsn is not None and at.lsn >= merge.to_lsn:
             return Nothing()
-        arrived = order.append.arrived if isinstance(order.append, WrittenFiles) else ()
+        append = order.append if isinstance(order.append, WrittenFiles) else None
+        arrived = () if append is None else append.arrived
         # If a key is repeated, the slice is checked as a whole: its rows are in the changelog, too.
-        if arrived and not (len(arrived) > 1 and repeats_keys(self.checks, merge.table, lake, arrived)):
-            return AddFiles(merge, arrived)
+        if (
+            append is not None
+            and arrived
+            and not (len(arrived) > 1 and repeats_keys(self.checks, merge.table, lake, arrived))
+        ):
+            return AddFiles(merge, arrived, append.check)
         if snapshot.resumed is not None and at.lsn is None and not is_settled:
             assert snapshot.visible is not None
             return SurplusFirst(merge, snapshot.resumed, snapshot.visible)
@@ -98,17 +105,21 @@ class LakeMerge:
         match plan:
             case Nothing():
                 return
-            case AddFiles(merge, files):
+            case AddFiles(merge, files, check):
                 with self.watch("apply"):
                     applied = self.writer.commit_files(lake, merge, self.scope, files)
-                yield Merged(applied, reached=merge.to_lsn)
+                yield Merged(applied, check=check, reached=merge.to_lsn)
             case SurplusFirst():
                 yield self._delete_surplus(plan, lake)
                 yield from self.execute(self.choose(order, lake, new, is_settled=True), order, lake, new)
             case Whole():
                 yield from self._merge_whole(plan, lake)
             case InParts(parts):
-                done = parts.merge_parts()
+                try:
+                    done = parts.merge_parts()
+                except StoppedError as stopped:
+                    yield Merged(check=stopped.report)
+                    raise stopped.failure from None
                 if done is None:
                     yield from self._merge_whole(self._undivided(parts.merge, parts.merged), lake)
                 else:
@@ -164,19 +175,43 @@ class LakeMerge:
         merge, may_wait = plan.merge, plan.merge.waiting
         slices = keyed_slices(merge, [(schema_version, each) for schema_version, each in plan.rows if each.num_rows])
         if merge.replay is not None:
-            slices = _with_replay(merge, merge.replay, lake.schema, self._position(lake, merge).lsn, slices)
+            stands = self._position(lake, merge)
+            slices = with_replay(merge, merge.replay, lake.schema, stands.lsn, slices)
         for part, changes in slices:
             check_inserts(changes, merge.table.id)
             with self.watch("check"):
-                checked = self.checked(lake, part.with_quarantine() if may_wait else part, changes)
-                if checked.filtered.changed:
+                judged = self.judged(part, changes)
+            yield Merged(check=None if judged is None else report_of(judged))
+            if judged is not None and judged.failure is not None:
+                raise judged.failure
+            with self.watch("check"):
+                filtered = self.filtered(lake, part.with_quarantine() if may_wait else part, changes, judged)
+                if filtered.changed:
                     failpoints.hit(failpoints.AFTER_QUARANTINE)
-            yield Merged(check=checked.report, quarantined=checked.filtered.quarantined)
-            may_wait = checked.filtered.quarantined.waiting > 0
-            yield self._write(lake, part, checked.filtered, changes.num_rows)
+            yield Merged(quarantined=filtered.quarantined)
+            may_wait = filtered.quarantined.waiting > 0
+            yield self._write(lake, part, filtered, changes.num_rows)
         yield Merged(reached=merge.to_lsn)
 
-    def checked(self, lake: DeltaTable, merge: Merge, changes: pa.Table, follows: bool = False) -> CheckedSlice:
+    def judged(self, merge: Merge, changes: pa.Table) -> Checked | None:
+        """Judge the slice's rows; nothing is written. None if checks are disabled.
+
+        A replay accepts what fails the rules that it names, and failures of expectations on a slice as a whole.
+        """
+        replay = merge.replay or Replay()
+        found = self.checks.judged(
+            merge.table,
+            changes,
+            merge.schema.since,
+            recent=None if replay.is_decision else merge.recent,
+            accept=replay.accept,
+            accept_all=replay.accept_all,
+        )
+        return found if found is None or merge.replay is None else accepted(found, replay)
+
+    def filtered(
+        self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None, follows: bool = False
+    ) -> Filtered:
         """Return the slice's rows for the lake; the others are in the quarantine table when this returns.
 
         ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
@@ -184,9 +219,6 @@ class LakeMerge:
         table, since = merge.table, merge.schema.since
         replay = merge.replay
         is_decided = replay is not None and replay.is_decision
-        found = self.checks.judged(table, changes, since, recent=None if is_decided else merge.recent)
-        if replay is not None and found is not None:
-            found = accepted(found, replay)
         quarantine = TableQuarantine(
             self.run,
             self.scope,
@@ -197,9 +229,7 @@ class LakeMerge:
             lambda rows: self.checks.judged(table, rows, since, is_batch=False),
         )
         max_waiting = 0 if is_decided else self.checks.max_waiting(table.id)
-        filtered = quarantine.filter_changes(changes, found, max_waiting, follows)
-        report = None if found is None else report_of(found, self.checks.suites(table.id))
-        return CheckedSlice(filtered, report)
+        return quarantine.filter_changes(changes, judged, max_waiting, follows)
 
     def has_quarantine(self, table: TableId) -> bool:
         """Whether changes of the table have been quarantined."""
@@ -230,6 +260,9 @@ class LakeMerge:
         stands = self._position(lake, merge)
         if checked_at < stands.merged < merge.to_lsn and self.has_quarantine(merge.table.id):
             raise overtaken(merge.table.id)
+        if filtered.placed is not None:
+            is_open = stands.lsn is not None and stands.lsn < merge.to_lsn and filtered.changed
+            return self.writer.write_placed(lake, merge, filtered.placed, self.scope) if is_open else None
         if stands.lsn is not None and stands.lsn >= merge.to_lsn:
             return None
         rest = filtered.rows if stands.lsn is None else between(filtered.rows, stands.lsn, merge.to_lsn)
@@ -256,18 +289,3 @@ def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Deco
 def _not_shown(rows: pa.Table, merge: Merge) -> tuple[Decoded, ...]:
     """Return changelog rows by schema version without those that the snapshot in force shows."""
     return tuple(by_schema_version(unseen(rows, merge.snapshot.visible)))
-
-
-def _with_replay(
-    merge: Merge, replay: Replay, schema: pa.Schema, merged: int | None, slices: Iterator[tuple[Merge, pa.Table]]
-) -> Iterator[tuple[Merge, pa.Table]]:
-    """Return the slices of a merge with its replay: in the first slice, or before it where what waits is discarded.
-
-    ``schema`` is the lake table's, ``merged`` the LSN up to which it is merged, None before the first merge.
-    """
-    none = empty_changes(schema)
-    if not replay.drop:
-        return itertools.chain([next(slices, (merge, none))], slices)
-    # Before the first merge nothing is in quarantine.
-    first = [] if merged is None else [(merge.up_to(just_after(merged)), none)]
-    return itertools.chain(first, ((part.without_replay(), rows) for part, rows in slices))

@@ -21,21 +21,21 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.checks.table_checks import TableChecks
-from cdc_core.engine.reports import CheckReport, QuarantineReport
+from cdc_core.engine.checks.table_checks import TableChecks, report_of
+from cdc_core.engine.reports import CheckReport, QuarantineReport, both
 from cdc_core.engine.slice.absent_rows import Expectation
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
-from cdc_core.engine.slice.quarantine import CheckedSlice, too_many
+from cdc_core.engine.slice.quarantine import Filtered, too_many
 from cdc_core.engine.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
-from cdc_core.errors import CommitConflictError
+from cdc_core.errors import CommitConflictError, SliceFailedError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.changes import Changes, prepare
@@ -58,6 +58,9 @@ from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.survey import Survey, check_inserts, in_order, is_op, survey
 from cdc_core.lake.stores.changelog import files_between, stream_changes
 from cdc_core.schema.table import TableId, TableSchema
+
+if TYPE_CHECKING:
+    from cdc_core.quality.evaluate import Checked
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +89,12 @@ class SliceWork(Protocol):
     def expected(self) -> Expectation:
         """What changes must find in the lake."""
 
-    def checked(self, lake: DeltaTable, merge: Merge, changes: pa.Table, follows: bool = False) -> CheckedSlice:
+    def judged(self, merge: Merge, changes: pa.Table) -> Checked | None:
+        """Judge rows of the slice; nothing is written."""
+
+    def filtered(
+        self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None, follows: bool = False
+    ) -> Filtered:
         """Return the rows for the lake; the others are in the quarantine table when this returns."""
 
     def position(self, lake: DeltaTable, table: TableId, token: int) -> LakePosition:
@@ -104,6 +112,14 @@ class _OvertakenError(Exception):
     """Another writer's commit was made first; what was decided about the slice may not hold any more."""
 
 
+class StoppedError(Exception):
+    """A part failed an expectation on a slice as a whole, ``failure``; nothing of the slice is committed."""
+
+    def __init__(self, failure: SliceFailedError, report: CheckReport | None) -> None:
+        super().__init__(failure)
+        self.failure, self.report = failure, report
+
+
 class _PartChecks:
     """Checks the parts of one slice, one after another: what is quarantined of one is kept when the next is checked."""
 
@@ -116,16 +132,19 @@ class _PartChecks:
     def passing(self, rows: pa.Table) -> pa.Table:
         """Return the rows of a part that may be merged; the others are in the quarantine table when this returns."""
         table = self._merge.table.id
-        checked = self._work.checked(self._lake, self._merge, rows, self._has_quarantined)
-        if checked.filtered.changed:
+        judged = self._work.judged(self._merge, rows)
+        self._report = both(self._report, None if judged is None else report_of(judged))
+        if judged is not None and judged.failure is not None:
+            raise StoppedError(judged.failure, self._report)
+        filtered = self._work.filtered(self._lake, self._merge, rows, judged, self._has_quarantined)
+        if filtered.changed:
             self._has_quarantined = True
             failpoints.hit(failpoints.AFTER_QUARANTINE)
-        self._report = _both(self._report, checked.report)
-        self._waiting += checked.filtered.quarantined.waiting
+        self._waiting += filtered.quarantined.waiting
         limit = self._work.checks.max_waiting(table)
         if limit and self._waiting > limit:
             raise too_many(table, self._waiting, limit)
-        return checked.filtered.rows
+        return filtered.rows
 
     @property
     def result(self) -> Merged:
@@ -394,24 +413,4 @@ def _without(rows: pa.Table, name: str, where: np.ndarray | None) -> pa.Table:
     none = pa.nulls(rows.num_rows, rows.schema.field(at).type)
     return rows.set_column(
         at, rows.schema.field(at), none if where is None else chosen(where, none, column(rows, name))
-    )
-
-
-def _both(one: CheckReport | None, other: CheckReport | None) -> CheckReport | None:
-    """Return the report of a check of the rows of both."""
-    if one is None or other is None:
-        return one or other
-    rules = tuple(
-        replace(mine, checked=mine.checked + theirs.checked, failed=mine.failed + theirs.failed)
-        for mine, theirs in zip(one.rules, other.rules, strict=True)
-    )
-    summary = one.summary if one.summary is None or other.summary is None else one.summary.plus(other.summary)
-    return replace(
-        one,
-        rows=one.rows + other.rows,
-        quarantined=one.quarantined + other.quarantined,
-        suite_success=one.suite_success and other.suite_success,
-        rules=rules,
-        summary=summary,
-        sample=one.sample or other.sample,
     )

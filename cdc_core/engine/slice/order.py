@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cdc_core.engine.reading.shown import Shown
+from cdc_core.engine.reports import CheckReport
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.schema.project import Step
 from cdc_core.lake.schema.view import View
@@ -102,12 +103,16 @@ class SpoolFiles:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """The same rows in changelog files that other tasks wrote; ``arrived`` are the lake files of a slice of inserts."""
+    """The same rows in changelog files that other tasks wrote; ``arrived`` are the lake files of a slice of inserts.
+
+    ``check`` is the judgement of the rows in ``arrived``.
+    """
 
     written: tuple[DataFile, ...]
     arrived: tuple[DataFile, ...]
     reached: Reached
     position: Position | None = None
+    check: CheckReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.engine.checks.table_checks import report_of
 from cdc_core.engine.reading.spool import ReadSpoolFiles
+from cdc_core.engine.reports import CheckReport, both
 from cdc_core.engine.slice.large import takes_files
 from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, WrittenFiles
 from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.engine.slice.task import SliceTask
-from cdc_core.errors import CdcError, NotUtf8Error, UnreadableError
+from cdc_core.errors import CdcError, NotUtf8Error, TableError, UnreadableError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.rows.run_files import opening
@@ -45,13 +48,15 @@ class PartOrder:
 class PartOutcome:
     """The changelog files to which a part was written.
 
-    ``arrived`` is None if its rows cannot simply be appended to the lake. ``lost`` is as in SliceOutcome.
+    ``arrived`` is None if its rows cannot simply be appended to the lake; else ``check`` is their judgement. ``lost``
+    is as in SliceOutcome.
     """
 
     table: TableId
     number: int
     written: tuple[DataFile, ...]
     arrived: DataFile | None
+    check: CheckReport | None = None
     lost: CdcError | None = None
 
 
@@ -69,7 +74,7 @@ class SlicePart:
         try:
             return self._write(item)
         except (UnreadableError, NotUtf8Error) as error:
-            return PartOutcome(item.order.table, item.number, (), None, error)
+            return PartOutcome(item.order.table, item.number, (), None, lost=error)
 
     def _write(self, part: PartOrder) -> PartOutcome:
         task, order, log = self.task, part.order, self.task.changelogs
@@ -83,10 +88,9 @@ class SlicePart:
             for batch in log.stored(changelog, schema_version, rows).to_batches()
         )
         written = changelog.write_stream(batches, changelog.schema, order.rows + 1)
-        arrived = None
-        if _may_be_added(order) and len(versions) == 1:
-            arrived = self._arrived(order, versions[0][1])
-        return PartOutcome(order.table, part.number, tuple(written), arrived)
+        found = self._arrived(order, versions[0][1]) if _may_be_added(order) and len(versions) == 1 else None
+        arrived, check = (None, None) if found is None else found
+        return PartOutcome(order.table, part.number, tuple(written), arrived, check)
 
     def _stream(self, part: PartOrder) -> tuple[DataFile, ...]:
         """Write a part that is too large for memory to changelog files, a few megabytes at a time."""
@@ -106,15 +110,20 @@ class SlicePart:
         )
         return tuple(changelog.write_stream(batches, changelog.schema, part.order.rows + 1))
 
-    def _arrived(self, order: SliceOrder, rows: pa.Table) -> DataFile | None:
+    def _arrived(self, order: SliceOrder, rows: pa.Table) -> tuple[DataFile, CheckReport | None] | None:
         """Write rows that can simply be added to the lake table to a file; None if some of them cannot."""
         task, schema = self.task, order.schema
         lake = task.tables.prepare(task.run, task.paths.lake(order.table), schema, task.plan, task.scope).lake
         if not takes_files(lake) or unsent(rows):
             return None
-        good, bad, _ = task.checks.check(schema.table, rows)
-        is_good = bad is None and good.num_rows == rows.num_rows
-        return lake.write(arrivals(good, lake.schema)) if is_good else None
+        try:
+            judged = task.checks.judged(schema.table, rows, schema.since)
+        except TableError:
+            return None  # the merge judges the slice again, and pauses the table
+        if judged is not None and (judged.bad is not None or judged.failure is not None):
+            return None
+        file = lake.write(arrivals(rows, lake.schema))
+        return file, None if judged is None else report_of(judged)
 
 
 def _may_be_added(order: SliceOrder) -> bool:
@@ -169,7 +178,8 @@ def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> Sl
     arrived = tuple(each.arrived for each in parts if each.arrived is not None)
     if len(arrived) < len(parts):
         arrived = ()
-    return replace(order, append=WrittenFiles(written, arrived, order.append.reached, order.append.position))
+    check = reduce(both, (each.check for each in parts))
+    return replace(order, append=WrittenFiles(written, arrived, order.append.reached, order.append.position, check))
 
 
 def _parts(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> list[PartOutcome]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdc_core.engine.reports import CheckReport
 from cdc_core.engine.slice.large import LargeSlice
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.schema_versions import Decoded
@@ -24,10 +25,11 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class AddFiles:
-    """The rows are in ``files`` of the lake table already."""
+    """The rows are in ``files`` of the lake table already; ``check`` is their judgement."""
 
     merge: Merge
     files: tuple[DataFile, ...]
+    check: CheckReport | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def test_the_first_of_two_inserts_is_merged_and_the_second_waits_until_it_is_acc
     one.append([change("c", 8 + n, 0, after=image(key, n)) for n, key in enumerate((1, 2, 1))], whole=10)
     outcome = one.merge(10, token=1)
     assert (content(one), waiting(one)) == ([(1, 0), (2, 1)], [[KEY_UNIQUE]])
-    assert outcome.done.check.summary.failed[KEY_UNIQUE] == 1
+    assert [(rule.name, rule.failed) for rule in outcome.done.check.rules if not rule.success] == [(KEY_UNIQUE, 1)]
     # The batch is no longer together, so a replay alone is no reason to let it in.
     assert quarantined(one.merge(11, token=1, replay=Replay())).replayed == 0
     assert waiting(one) == [[KEY_UNIQUE]]

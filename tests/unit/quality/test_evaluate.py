@@ -8,8 +8,8 @@ import pytest
 
 from cdc_core.errors import LimitExceededError, TableError
 from cdc_core.quality import evaluate
-from cdc_core.quality.duck import judge
 from cdc_core.quality.evaluate import applicable, check
+from cdc_core.quality.judge import judge
 from cdc_core.quality.options import WINDOW, Limits, Recent
 from cdc_core.quality.rules import rules_for
 from tests.unit.quality.people import BAD, GOOD, IMAGE, NATURAL, RULES, TABLE, frame, image, row, rules, schema_of
@@ -39,9 +39,9 @@ def test_good_rows_pass_as_they_came():
     found = check(changes, TABLE.id, RULES, refresh=lambda: RULES)
     assert found.good is changes
     assert found.bad is None
-    assert found.report.success
-    assert {rule.name: rule.failed for rule in found.report.rules if rule.failed} == {"natural_range:wealth": 1}
-    assert (found.report.rows, found.report.duplicates) == (len(GOOD), 0)
+    assert found.success
+    assert {name: count for name, count in found.summary.failed.items() if count} == {"natural_range:wealth": 1}
+    assert (found.summary.rows, found.summary.duplicates) == (len(GOOD), 0)
     assert found.rules == RULES
 
 
@@ -56,10 +56,10 @@ def test_failing_rows_are_split_off_and_the_rest_goes_on():
     assert found.good.schema == changes.schema
     assert found.good.equals(changes.take(list(range(0, 18, 2))))
     assert found.bad.column("reasons").to_pylist() == [[reason] for reason in BAD]
-    assert found.report.quarantined == len(BAD)
-    assert not found.report.success
-    assert not found.report.suite_success
-    assert {outcome.name: outcome.failed for outcome in found.report.rules} == found.summary.failed
+    assert found.summary.quarantined == len(BAD)
+    assert not found.success
+    assert {each.rule.name for each in found.verdicts if not each.success} == {*BAD, "natural_range:wealth"}
+    assert {each.rule.name: each.metrics.unexpected for each in found.verdicts} == found.summary.failed
 
 
 def test_a_failing_catalogue_rule_asks_the_catalogue_once():
@@ -69,7 +69,7 @@ def test_a_failing_catalogue_rule_asks_the_catalogue_once():
         asked.append(1)
         return rules_for(with_labels("sad", "glad"), NATURAL)
 
-    assert checked(BAD["enum_member:mood"][:1], refresh=refresh).report.success
+    assert checked(BAD["enum_member:mood"][:1], refresh=refresh).success
     still = checked([row(1, after=image(mood="other"))], refresh=refresh)
     assert still.bad.column("reasons").to_pylist() == [["enum_member:mood"]]
     assert asked == [1, 1]
@@ -83,7 +83,7 @@ def test_a_warning_of_the_catalogue_asks_it_too():
 
 @pytest.mark.parametrize("reason", ["op_known", "lsn_order", "user:no_zoe"])
 def test_a_rule_that_is_not_the_catalogues_does_not_ask_it(reason):
-    assert checked(BAD[reason][:1], refresh=never).report.quarantined == 1
+    assert checked(BAD[reason][:1], refresh=never).summary.quarantined == 1
 
 
 def test_rules_that_the_catalogue_repeats_are_not_judged_again(monkeypatch):
@@ -91,7 +91,7 @@ def test_rules_that_the_catalogue_repeats_are_not_judged_again(monkeypatch):
     monkeypatch.setattr(evaluate, "judge", lambda *given: calls.append(1) or judge(*given))
     found = checked(BAD["enum_member:mood"][:1], refresh=lambda: rules(no_zoe="after.\"na me\" <> 'zoe'"))
     assert found.rules == RULES
-    assert found.report.quarantined == 1
+    assert found.summary.quarantined == 1
     assert calls == [1]
 
 
@@ -104,7 +104,7 @@ def test_a_repeated_position_stops_the_table():
 def test_more_failures_than_the_limit_stop_the_table():
     bad = {"mood": "x"}
     rows = [row(at, after=image(id=at, **(bad if at < 5 else {}))) for at in range(WINDOW)]
-    assert checked(rows, limits=Limits(0.005)).report.quarantined == 5
+    assert checked(rows, limits=Limits(0.005)).summary.quarantined == 5
     with pytest.raises(LimitExceededError, match=r"5 of 1000 .*enum_member:mood 5\): more than .*limit \(0\.004\)"):
         checked(rows, limits=Limits(0.004))
 
@@ -113,14 +113,14 @@ def test_a_share_is_of_many_changes():
     """Of a quiet table, too: the changes of its last rounds are counted together."""
     rows, limits, recent = [row(0, after=image(mood="x"))], Limits(0.002), Recent()
     for _ in range(2):
-        found = checked(rows, limits=limits, recent=recent).report
+        found = checked(rows, limits=limits, recent=recent).summary
         recent = recent.and_also(found.rows, found.quarantined)
     with pytest.raises(LimitExceededError, match=r"after 2 of the 2 before: more than limits.share of a.yaml"):
         checked(rows, limits=dataclasses.replace(limits, share_name="limits.share of a.yaml"), recent=recent)
-    assert checked([row(0, after=image())], limits=limits, recent=Recent(2, 2)).report.success
+    assert checked([row(0, after=image())], limits=limits, recent=Recent(2, 2)).success
     faded = recent.and_also(10 * WINDOW, 0)
     assert faded.rows == WINDOW and faded.refused < 1
-    assert checked(rows, limits=limits, recent=faded).report.quarantined == 1
+    assert checked(rows, limits=limits, recent=faded).summary.quarantined == 1
 
 
 def test_the_limit_counts_rows_and_names_the_worst_rule_first():
@@ -130,11 +130,11 @@ def test_the_limit_counts_rows_and_names_the_worst_rule_first():
 
 
 def test_warnings_do_not_count_against_the_limit():
-    assert checked([row(0, after=image(rescued={"wealth": "NaN"}))], limits=Limits(0.0)).report.success
+    assert checked([row(0, after=image(rescued={"wealth": "NaN"}))], limits=Limits(0.0)).success
 
 
 def test_an_empty_slice_passes():
-    assert checked([], limits=Limits(0.0)).report.success
+    assert checked([], limits=Limits(0.0)).success
 
 
 def test_rules_of_columns_that_the_slice_lacks_are_left_out():
@@ -159,4 +159,4 @@ def test_the_outcome_can_travel():
     again = pickle.loads(pickle.dumps(found))
     assert again.good.equals(found.good)
     assert again.bad.equals(found.bad)
-    assert (again.report, again.rules, again.summary) == (found.report, found.rules, found.summary)
+    assert (again.verdicts, again.rules, again.summary) == (found.verdicts, found.rules, found.summary)

@@ -6,7 +6,7 @@ import pytest
 
 from cdc_core.errors import TableError
 from cdc_core.quality import duck
-from cdc_core.quality.duck import judge
+from cdc_core.quality.judge import judge
 from tests.unit.quality.people import RULES, frame, image, row, rules
 
 NAME = "public.people"

@@ -263,7 +263,8 @@ def test_changes_that_another_commit_has_merged_meanwhile_are_neither_merged_nor
     # A run that chose its changes before another one committed the first two.
     task, merge = one.task, Merge.of(one.order(300)).with_quarantine()
     late = LakeMerge(task.run, task.scope, task.paths, task.checks, task.writer, Stopwatch(), task.expected)
-    filtered = late.checked(one.held(one.lake), merge, one.changes(changes)).filtered
+    rows = one.changes(changes)
+    filtered = late.filtered(one.held(one.lake), merge, rows, late.judged(merge, rows))
     assert (filtered.earlier.num_rows, filtered.rows.column("__tx_index").to_pylist()) == (0, [1])
     assert filtered.quarantined.waiting == 2
     assert sorted((row["__commit_lsn"], row["__tx_index"]) for row in lake_rows(one.paths.quarantine(T))) == [

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_core.quality.duck import judge
+from cdc_core.quality.judge import judge
 from cdc_core.quality.rules import rules_for
 from tests.unit.quality.people import NATURAL, TABLE, frame, rules
 

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from cdc_core.engine.checks.table_checks import TableChecks
+from cdc_core.engine.checks.table_checks import TableChecks, report_of
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.selection.options import SelectionOptions
@@ -36,44 +36,43 @@ def checks(refresh=same, selection=None, **options):
 
 def test_a_slice_is_split_and_reported():
     changes = frame([*GOOD, row(30, after=image(mood="other"))])
-    good, bad, report = checks().check(TABLE, changes)
-    assert good.num_rows == len(GOOD)
-    assert bad.column("reasons").to_pylist() == [["enum_member:mood"]]
-    assert (report.table, report.rows, report.quarantined, report.suite_success) == (TABLE.id, len(GOOD) + 1, 1, False)
-    assert report.summary.failed["enum_member:mood"] == 1
-    assert report.validation_json == ""
+    found = checks().judged(TABLE, changes)
+    assert found.good.num_rows == len(GOOD)
+    assert found.bad.column("reasons").to_pylist() == [["enum_member:mood"]]
+    report = report_of(found)
+    assert (report.table, report.rows, report.quarantined, report.success) == (TABLE.id, len(GOOD) + 1, 1, False)
     line = next(rule for rule in report.rules if rule.name == "enum_member:mood")
-    assert (line.column, line.severity, line.checked, line.failed) == ("mood", "error", len(GOOD) + 1, 1)
+    assert (line.column, line.severity, line.checked, line.failed) == ("mood", "error", len(GOOD) - 2, 1)
+    assert (line.success, line.kind) == (False, "expect_column_values_to_be_in_set")
     assert line.description == "column mood holds one of its enum's 5 labels"
     assert pickle.loads(pickle.dumps(report)) == report
 
 
 def test_checks_that_are_off_let_everything_pass():
     changes = frame([row(30, after=image(mood="other"))])
-    assert checks(quality_enabled=False).check(TABLE, changes) == (changes, None, None)
+    assert checks(quality_enabled=False).judged(TABLE, changes) is None
 
 
 def test_users_rules_come_from_the_options_and_are_followed():
     changes = frame([row(0, after=image(id=3))])
     for number, refused in ((2, 0), (3, 1), (2, 0)):
         rule = ("mine", UserRule("public.people", f"after.id <> {number}"))
-        _, _, report = checks(quality_rules=(rule,)).check(TABLE, changes)
-        assert report.quarantined == refused
+        assert checks(quality_rules=(rule,)).judged(TABLE, changes).summary.quarantined == refused
 
 
 def test_a_refreshed_table_lets_its_new_label_pass():
     changes = frame([row(0, after=image(mood="glad"))])
-    assert checks().check(TABLE, changes)[2].quarantined == 1
-    assert checks(gladder).check(TABLE, changes)[2].quarantined == 0
-    assert checks().check(gladder(TABLE), changes)[2].quarantined == 0
+    assert checks().judged(TABLE, changes).summary.quarantined == 1
+    assert checks(gladder).judged(TABLE, changes).summary.quarantined == 0
+    assert checks().judged(gladder(TABLE), changes).summary.quarantined == 0
 
 
 def test_masked_columns_are_checked_for_presence_only():
     changes = frame([row(0, after=image(name="much too long")), row(1, after=image(name=None))])
-    _, bad, _ = checks().check(TABLE, changes)
+    bad = checks().judged(TABLE, changes).bad
     assert bad.column("reasons").to_pylist() == [["max_length:na me"], ["not_null:na me"]]
     masked = {"column_mask_with_n_chars": (("13", ("public.people.na me",)),)}
-    _, bad, _ = checks(selection=masked).check(TABLE, changes)
+    bad = checks(selection=masked).judged(TABLE, changes).bad
     assert bad.column("reasons").to_pylist() == [["not_null:na me"]]
 
 

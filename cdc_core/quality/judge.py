@@ -1,0 +1,180 @@
+"""Judges one slice of a table: which rows are refused, and whether the slice as a whole may be merged.
+
+    change rows ─▶ metrics, one DuckDB statement (``duck``)  ┐
+                   or the library itself, with pandas        ├▶ verdict of each expectation (``great_expectations``)
+                                                             ┘        ─▶ unexpected rows of those that failed
+
+An expectation that cannot be evaluated is never met: whatever DuckDB, the library or a rule raises is a NotJudgedError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_core.errors import NotJudgedError
+from cdc_core.quality.duck import as_quarantine_rows, measuring, queried
+from cdc_core.quality.great_expectations import Verdict, evaluated, verdict
+from cdc_core.quality.report import Metrics, RuleVerdict, Summary
+from cdc_core.quality.rules import By, Rule, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdicts on a slice. ``bad`` and ``reasons`` are set only if a row is refused.
+
+    ``bad`` is a mask of the slice's rows, ``reasons`` the names of the error rules by which each bad row is unexpected,
+    in the rules' order: bool[N], list<string>[bad rows].
+    """
+
+    summary: Summary
+    verdicts: tuple[RuleVerdict, ...] = ()
+    bad: pa.BooleanArray | None = None
+    reasons: pa.ListArray | None = None
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What is known of one rule: its metrics, its unexpected rows if they were asked for, and a verdict by rows."""
+
+    rule: Rule
+    metrics: Metrics
+    unexpected: np.ndarray | None = field(default=None)
+    verdict: Verdict | None = field(default=None)
+
+
+def judge(
+    table: str, changes: pa.Table, rules: Sequence[Rule], found_failed: Mapping[str, np.ndarray] | None = None
+) -> Judged:
+    """Have the rules of ``table`` (``schema.table``) judge its change rows.
+
+    The unexpected rows are determined, by a second pass, only if there are any. ``found_failed`` contains the
+    unexpected rows of rules over several rows, by rule, bool[N] each; such rules are true in SQL. Raises NotJudgedError
+    naming the rule that cannot be evaluated; the text never contains a row's values.
+    """
+    rules = tuple(rules)
+    duplicates, highest = _duplicates(changes), pc.max(changes.column("__commit_lsn")).as_py()
+    if not changes.num_rows:
+        return Judged(Summary(0, {rule.name: 0 for rule in rules}, 0, 0, None))
+    findings = _measured(table, changes, rules, found_failed or {})
+    verdicts = tuple(_verdict(table, each) for each in findings)
+    failed = {each.rule.name: 0 if each.success else each.metrics.unexpected for each in verdicts}
+    refusing = [
+        each
+        for each, found in zip(findings, verdicts, strict=True)
+        if not found.success and each.rule.severity is Severity.ERROR and each.unexpected is not None
+    ]
+    if not refusing:
+        return Judged(Summary(changes.num_rows, failed, 0, duplicates, highest), verdicts)
+    grid = np.stack([each.unexpected for each in refusing if each.unexpected is not None], axis=1)
+    bad = grid.any(axis=1)
+    summary = Summary(changes.num_rows, failed, int(bad.sum()), duplicates, highest)
+    reasons = _reasons(grid[bad], [each.rule.name for each in refusing])
+    return Judged(summary, verdicts, pa.array(bad), reasons)
+
+
+def _measured(
+    table: str, changes: pa.Table, rules: tuple[Rule, ...], found_failed: Mapping[str, np.ndarray]
+) -> list[_Findings]:
+    with measuring(table, changes, rules) as slice_:
+        findings = [_Findings(*each) for each in zip(rules, slice_.metrics(), strict=True)]
+        for each in findings:
+            each.unexpected = found_failed.get(each.rule.name)
+        wrong = [each for each in findings if each.metrics.unexpected and each.rule.severity is Severity.ERROR]
+        if wrong:
+            grid = slice_.unexpected([each.rule for each in wrong])
+            lsn = changes.column("__commit_lsn").fill_null(0).to_numpy()
+            for number, each in enumerate(wrong):
+                # A rule may not have been in force when an earlier row was written.
+                each.unexpected = grid[:, number] & (lsn > each.rule.since) if each.rule.since else grid[:, number]
+        by_rows = [each for each in findings if each.rule.by is not By.SQL and each.metrics.rows]
+        judged = slice_.judged([each.rule for each in by_rows]) if by_rows else None
+    for number, each in enumerate(by_rows):
+        assert judged is not None
+        _judge_rows(table, changes, each, judged[:, number])
+    for each in findings:
+        if each.unexpected is not None:
+            each.metrics = replace(each.metrics, unexpected=int(each.unexpected.sum()))
+    return findings
+
+
+def _judge_rows(table: str, changes: pa.Table, found: _Findings, judged: np.ndarray) -> None:
+    """Have the rule's query, or the library, evaluate the new rows that it judges."""
+    rows = new_rows(changes.filter(pa.array(judged)))
+    rule = found.rule
+    if rule.by is By.QUERY:
+        count, places = queried(table, rule, rows)
+        counts = {"unexpected_rows_query.row_count": count, "unexpected_rows_query.table": None}
+        found.metrics = Metrics(found.metrics.rows, unexpected=count, values=counts)
+        found.verdict = _guarded(table, rule, lambda: replace(verdict(rule, found.metrics), unexpected=places))
+    else:
+        found.verdict = _guarded(table, rule, lambda: evaluated(rule, rows))
+        places = found.verdict.unexpected
+    if places is not None:
+        found.unexpected = np.zeros(changes.num_rows, dtype=bool)
+        found.unexpected[np.flatnonzero(judged)[places]] = True
+
+
+def new_rows(changes: pa.Table) -> pa.Table:
+    """Return the new rows of changes that have one, in the columns of the table: what a suite of the user judges."""
+    after = changes.column("after")
+    names = [part.name for part in after.type]
+    columns = {name: pc.struct_field(after, [at]) for at, name in enumerate(names) if name != "__rescued"}
+    return pa.table(columns)
+
+
+def _verdict(table: str, found: _Findings) -> RuleVerdict:
+    rule, metrics, of_rows = found.rule, found.metrics, found.verdict
+    over_slice = bool(rule.measures) or (of_rows is not None and of_rows.unexpected is None)
+    is_empty = not metrics.rows and (rule.measures or rule.by is not By.SQL)
+    if is_empty:
+        return RuleVerdict(rule, True, metrics, over_slice=over_slice)  # an aggregate of no row says nothing
+    if of_rows is None:
+        of_rows = _guarded(table, rule, lambda: verdict(rule, metrics))
+    return RuleVerdict(rule, of_rows.success, metrics, of_rows.observed if over_slice else None, over_slice)
+
+
+def _guarded(table: str, rule: Rule, judged: Callable[[], Verdict]) -> Verdict:
+    try:
+        return judged()
+    except NotJudgedError:
+        raise
+    except Exception as error:  # whatever a library raises: it must not count as success
+        raise NotJudgedError(
+            f"Expectation {rule.plain_name} of {table} could not be evaluated ({type(error).__name__}): "
+            f"{rule.description}.",
+            f"Correct the expectation and run wal2lake replay with {table}; the changes are kept in the changelog.",
+            table,
+        ) from None
+
+
+def quarantine_rows(changes: pa.Table, judged: Judged, key: Sequence[str] = ()) -> pa.Table | None:
+    """Return the refused rows as rows of the quarantine table (``as_quarantine_rows``); None if there are none."""
+    if judged.bad is None or judged.reasons is None:
+        return None
+    return as_quarantine_rows(changes.filter(judged.bad), judged.reasons, key)
+
+
+def _reasons(grid: np.ndarray, names: list[str]) -> pa.ListArray:
+    """Return the names of the rules that each row fails. Shape: bool[N, rules] -> list<string>[N]."""
+    offsets = np.concatenate(([0], np.cumsum(grid.sum(axis=1)))).astype(np.int32)
+    which = pa.array(np.nonzero(grid)[1])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(names, pa.string()).take(which))
+
+
+def _duplicates(changes: pa.Table) -> int:
+    """Count the rows whose position (commit LSN, index in the transaction) an earlier row has, too."""
+    lsn, index = (
+        changes.column(name).cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
+        for name in ("__commit_lsn", "__tx_index")
+    )
+    rising = (lsn[1:] > lsn[:-1]) | ((lsn[1:] == lsn[:-1]) & (index[1:] > index[:-1]))
+    if rising.all():  # the order in which a changelog is written
+        return 0
+    order = np.lexsort((index, lsn))
+    lsn, index = lsn[order], index[order]
+    return int(((lsn[1:] == lsn[:-1]) & (index[1:] == index[:-1])).sum())
