@@ -139,12 +139,15 @@ class RunContext:
     def spark(self) -> Any:
         """The process's Spark session (its context only); started with the connector's settings if none is running."""
         from cdc_core.lake.delta.storage import spark_settings
+        from cdc_core.spark.run_tasks import start_workers
         from cdc_core.spark.session import get_context
 
         own = spark_settings(self.config.lake.lake_path) | spark_scratch(self.config.state_path.resolve())
         given = dict(self.config.engine.spark)
         options = " ".join(each[_JAVA_OPTIONS] for each in (own, given) if _JAVA_OPTIONS in each)
-        return self.ready(get_context({**own, **given, **({_JAVA_OPTIONS: options} if options else {})}))
+        made = self.ready(get_context({**own, **given, **({_JAVA_OPTIONS: options} if options else {})}))
+        start_workers(made)
+        return made
 
     def session(self, given: Any, *, when_asked: bool = False) -> Callable[[], Any]:
         """A function that returns the session: the given one, or one that is being started in a background thread.

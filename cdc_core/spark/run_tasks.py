@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from cdc_core.errors import ConfigError
@@ -33,6 +35,23 @@ def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item
     with received(doing):
         found = spark.sparkContext.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
         return [result for part in found.collect() for result in part]
+
+
+def start_workers(spark: Any) -> None:
+    """Have Spark start its daemon for Python workers now, in the background: it imports for seconds (``daemon``).
+
+    An error is that of the first tasks.
+    """
+
+    def begin() -> None:
+        with suppress(Exception):
+            run_tasks(spark, [[None]], _nothing, "starting workers")
+
+    threading.Thread(target=begin, name="wal2lake-workers", daemon=True).start()
+
+
+def _nothing(_: None) -> None:
+    """The work of a task that only starts a worker."""
 
 
 def require_version(wanted: str) -> None:

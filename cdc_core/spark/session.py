@@ -83,6 +83,7 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.sql.debug.maxToStringFields": "10",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "cdc_core.engine.worker_daemon",
         # Over TCP every job waits about 40 ms for its tasks' input, because both sides delay small packets.
         "spark.python.unix.domain.socket.enabled": "true",
     }

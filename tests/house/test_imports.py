@@ -60,7 +60,7 @@ FLOORS = {
     ],
     "cdc_core.engine": [
         {"options", "run_state"},
-        {"reports", "run_folder", "scratch"},
+        {"reports", "run_folder", "scratch", "worker_daemon"},
         {"reading"},
         {"schema"},
         {"checks"},

@@ -51,7 +51,7 @@ _MODULES = (
 # It imports nothing that Python does not have built in: it starts within milliseconds, and each run with Spark has one.
 _PYTHON = """#!{python} -IS
 import _socket, marshal, posix, sys
-if sys.argv[1:3] != ["-m", "pyspark.daemon"]:
+if sys.argv[1:2] != ["-m"] or sys.argv[2] not in ("pyspark.daemon", "cdc_core.engine.worker_daemon"):
     posix.execv({python!r}, [{python!r}, *sys.argv[1:]])
 line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 line.connect({path!r})

@@ -191,7 +191,7 @@ def report_of(found: Checked) -> CheckReport:
         RuleResult(
             each.rule.name,
             each.rule.column,
-            each.rule.severity,
+            str(each.rule.severity),
             each.metrics.rows,
             each.metrics.unexpected,
             each.rule.description,
