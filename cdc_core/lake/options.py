@@ -69,7 +69,7 @@ class LakeOptions:
         64 * 1024 * 1024,
         "Size in bytes of the lake files of one table up to which a schema change rewrites them instead of using a "
         "Delta table feature. Also the size of files with changed rows from which rows are marked in deletion vectors, "
-        "where it is less than 2 MiB; with wal2lake.lake.features=widest files of any size are rewritten instead.",
+        "where it is less than 64 KiB; with wal2lake.lake.features=widest files of any size are rewritten instead.",
         parse=at_least(1),
     )
     merge_index_max_bytes: int = option(

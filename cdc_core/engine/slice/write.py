@@ -21,7 +21,7 @@ from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.changes import Changes, apply, prepare, prepare_placed
 from cdc_core.lake.apply.rewrite import Rewrite
-from cdc_core.lake.apply.ways import MARK_BYTES, Ways
+from cdc_core.lake.apply.ways import MARK_BYTES, Ways, uses_index
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.row_count import held_rows
 from cdc_core.lake.delta.table import DeltaTable
@@ -168,9 +168,10 @@ class LakeWriter:
     def _files(self, lake: DeltaTable, merge: Merge, effect: Rewrite) -> list[DataFile]:
         """Write an effect's rows to files; where keys are found by an index, they get theirs."""
         files, key, positions = list[DataFile](), merge_key(merge.table), self._positions()
+        is_indexed = bool(effect.marked) and uses_index(lake.files)
         for rows in effect.rows:
             files.append(lake.write(rows))
-            if effect.marked and positions is not None and key:
+            if is_indexed and positions is not None and key:
                 columns = KeyColumns.of(key, lake.schema)
                 positions.add(lake, files[-1], rows.select(columns.read), columns)
         return files

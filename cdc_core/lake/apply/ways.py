@@ -3,8 +3,8 @@
     copy-on-write   a file with a changed row is read whole and written again without it; costs what the files cost
     merge on read   the row's position is marked, and only the row's new state is written; costs what the changes cost
 
-Which of them a slice takes follows from the size of the files that have a changed row. Small tables are rewritten:
-that costs little, readers need no support for deletion vectors, and the files stay few.
+Which of them a slice takes follows from the size of the files that have a changed row. The smallest tables are
+rewritten: that costs little, readers need no support for deletion vectors, and the files stay few.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.index.key_positions import Hits
 from cdc_core.lake.rows.row_keys import KeyIndex
 
-MARK_BYTES = 2 << 20
-"""Touched files above which rows are marked. To rewrite 3 MiB (100,000 rows of 9 columns) takes about 0.3 s of a core,
-to mark 100 rows in them, or in 40 MiB, 10 ms."""
+MARK_BYTES = 64 << 10
+"""Touched files above which rows are marked. A rewritten file stays on disk for an hour at least: of 400 rounds with 4
+updates a table of 160 KiB leaves 63 MB if it is rewritten and 4 MB if rows are marked, for 16 and 28 CPU ms a round,
+one of 900 KiB 374 and 5 MB, for 43 and 35 CPU ms (``benchmarks/micro/bench_bytes.py``)."""
+INDEX_BYTES = 2 << 20
+"""Files above which rows are found by the index of keys. Of smaller ones the key columns are read."""
 
 
 class Positions(Protocol):
@@ -44,7 +47,7 @@ class Positions(Protocol):
 class Ways:
     """What may be done. ``mark_above``: bytes of touched files above which rows are marked; None if they may not be.
 
-    ``positions``: used where the files that may have a changed row are larger than MARK_BYTES; None to read keys.
+    ``positions``: used where the files that may have a changed row are larger than INDEX_BYTES; None to read keys.
     ``index_seconds``: how long a slice may take to make indexes; then ``locate`` raises IndexesMissingError.
     """
 
@@ -58,12 +61,17 @@ class Ways:
 
     def locate(self, content: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
         """Return the rows of files that have wanted keys; see ``Positions``."""
-        if self.positions is not None and sum(file.size for file in files) > MARK_BYTES:
+        if self.positions is not None and uses_index(files):
             return self.positions.locate(content, files, wanted, self.index_seconds)
         return _scanned(content, files, wanted)
 
 
 REWRITE = Ways()
+
+
+def uses_index(files: Sequence[DataFile]) -> bool:
+    """Whether rows of these files are found by an index of their keys."""
+    return sum(file.size for file in files) > INDEX_BYTES
 
 
 def live_places(content: Content, file: DataFile, at: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.schema.changes import LakeFeatures
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
+from tests.support import damaged
+from tests.support.damaged import KEYED
 from tests.support.one_table import OneTable
+from tests.support.spark import change
 
 LARGE, SMALL = 1, 1 << 30
 
@@ -59,6 +63,19 @@ def test_the_way_follows_from_size_and_features(
     assert any(file.vector is not None for file in lake.files) == (expected == "marked")
     assert lake.has_deletion_vectors == (expected == "marked")
     assert plain(one.rows) == plain(source.rows)
+
+
+@pytest.mark.parametrize(("count", "is_marked"), [(300, False), (20_000, True)])
+def test_only_the_smallest_files_are_rewritten_by_default(tmp_path: Path, count: int, is_marked: bool) -> None:
+    """A rewritten file stays on disk for an hour: a file of more than 64 KiB is not written again for one row."""
+    one, texts = OneTable(tmp_path, KEYED, damaged.ROW), random.Random(1)
+    one.snapshot(1, [damaged.row(n, f"{texts.random()}") for n in range(count)], lsn=1)
+    before = sum(file.size for file in one.held(one.lake).files)
+    damaged.append(one, [change("u", 10, 0, None, damaged.row(7, "new"))], 10)
+    assert one.merge(10, token=1).applied is not None
+    files = one.held(one.lake).files
+    assert any(file.vector is not None for file in files) is is_marked is (before > 64 << 10)
+    assert sorted(row["id"] for row in one.rows) == list(range(count))
 
 
 def test_a_table_that_has_vectors_is_marked_under_every_policy(one: OneTable, source: SourceTable) -> None:
