@@ -60,8 +60,9 @@ def test_the_way_follows_from_size_and_features(
     assert found.error is None
     lake = DeltaTable.open(one.lake)
     assert lake is not None
-    assert any(file.vector is not None for file in lake.files) == (expected == "marked")
     assert lake.has_deletion_vectors == (expected == "marked")
+    if part_max_bytes > 100:  # the files of many parts may be compacted at once
+        assert any(file.vector is not None for file in lake.files) == (expected == "marked")
     assert plain(one.rows) == plain(source.rows)
 
 
