@@ -96,7 +96,7 @@ _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
     LINEAGE: (("openlineage.integration.*", r"openlineage\.integration\..+"),),
     "libpq connects, not a JDBC driver": (
         ("driver.*", r"driver\..+"),
-        ("database.DRIVER_PROPERTY", rf"database\.(?:{'|'.join(_DRIVER.split())})"),
+        ("database.DRIVER_PROPERTY", rf"database\.(?i:{'|'.join(_DRIVER.split())})"),
     ),
     INTERNAL: (("internal.*", r"internal\..+"),),
 }
