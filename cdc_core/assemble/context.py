@@ -176,7 +176,7 @@ class RunContext:
         if self.sessions.file is None:
             self.sessions.file = SessionFile(state_file(config.state_path, "sessions", self.name, self.slot))
         include = config.snapshot.snapshot_include_collection_list
-        return Source(config.postgres, config.selection, include, self.told, self.sessions)
+        return Source(config.postgres, config.selection, include, self.told, self.sessions, config.snapshot.skips)
 
     def renewal_for(self, source: Source) -> SenderRenewal | None:
         """When the stream from this server is begun anew; None if it need not be."""

@@ -149,7 +149,11 @@ class Events:
             )
         if reads:
             chosen = [table for table in self._tables if self._source.selection.includes_in_snapshot(table.id)]
-            return self._run.snapshot(self._context.in_reading_order(self._source, chosen))
+            written = self._run.snapshot(self._context.in_reading_order(self._source, chosen))
+            custom = self._context.config.snapshot.custom
+            if custom is not None:
+                custom.completed()
+            return written
         if not self._found.exists:
             self._source.make_slot()
         return 0

@@ -82,7 +82,8 @@ def open_lake(
     watch = _source_watch(context, source, catalog, spark)
     writer = LakeWriter.of(config.lake, folder.path, folder.owner, config.state_path.absolute() / "index")
     tables = LakeTables.of(config.lake)
-    partly = frozenset(table for table in config.snapshot.select_statements if config.snapshot.statement_of(table))
+    known = {*config.snapshot.select_statements, *(table.id for table in source.selected)}
+    partly = frozenset(table for table in known if config.snapshot.statement_of(table))
     task = SliceTask(folder.owner.run, context.scope, paths, plan, checks, tables, writer, partly)
     return LakeSink(
         Lake(paths, context.scope, config.lake),

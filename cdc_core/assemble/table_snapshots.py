@@ -142,7 +142,11 @@ def _taken(
         received("reading tables into the lake"),
     ):
         run = _run(context, source, spark)
-        return run.take(tables, listen), run.refused
+        taken = run.take(tables, listen)
+    custom = context.config.snapshot.custom
+    if custom is not None:
+        custom.completed()
+    return taken, run.refused
 
 
 def reread(

@@ -113,9 +113,10 @@ class Source:
         snapshot_include: tuple[str, ...],
         told: set[str] | None = None,
         sessions: Sessions | None = None,
+        snapshot_skips: Callable[[TableId], bool] = lambda table: False,
     ) -> None:
         self.options = options
-        self.selection = TableSelection(selection, snapshot_include)
+        self.selection = TableSelection(selection, snapshot_include, snapshot_skips)
         self._skipped = selection.skipped_operations
         self.on_slot: Callable[[Lsn], None] = lambda lsn: None
         self._told = set() if told is None else told

@@ -20,15 +20,22 @@ class TableSelection:
 
     If an include list is given, the exclude list of the same kind has no effect. A schema's list is matched against the
     schema's name, a table's against ``schema.table``. The signal table is captured regardless of the lists.
-    ``snapshot_include`` are the patterns of ``snapshot.include.collection.list``.
+    ``snapshot_include`` are the patterns of ``snapshot.include.collection.list``; ``snapshot_skips`` says which tables
+    a custom snapshot mode does not read.
     """
 
-    def __init__(self, options: SelectionOptions, snapshot_include: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        options: SelectionOptions,
+        snapshot_include: Iterable[str] = (),
+        snapshot_skips: Callable[[TableId], bool] = lambda table: False,
+    ) -> None:
         self._schema_in = compile_all(options.schema_include_list)
         self._schema_out = compile_all(options.schema_exclude_list)
         self._table_in = compile_all(options.table_include_list)
         self._table_out = compile_all(options.table_exclude_list)
         self._snapshot_in = compile_all(snapshot_include)
+        self._snapshot_skips = snapshot_skips
         self._ignore_builtin = options.table_ignore_builtin
         self._signal = _lowered(options.signal_table)
         self._known: dict[TableId, bool] = {}
@@ -50,7 +57,8 @@ class TableSelection:
 
     def includes_in_snapshot(self, table: TableId) -> bool:
         """Whether the table's rows are read by snapshots: it is captured and matches the snapshot's own list."""
-        return self.includes(table) and (not self._snapshot_in or matches_any(self._snapshot_in, str(table)))
+        is_listed = not self._snapshot_in or matches_any(self._snapshot_in, str(table))
+        return self.includes(table) and is_listed and not self._snapshot_skips(table)
 
     def position(self, table: TableId) -> tuple[int, str]:
         """Return a sort key: the index of the first include pattern that matches, then the name.

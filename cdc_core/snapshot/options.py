@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from cdc_core.option import Named, Status, at_least, option, parse_list, parse_patterns
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.snapshotter import CustomQueries, custom_queries
 
 
 class SnapshotMode(StrEnum):
@@ -235,6 +236,21 @@ class SnapshotOptions:
         return {TableId.of_text(name): text for name, text in self.snapshot_select_statements}
 
     def statement_of(self, table: TableId) -> str | None:
-        """Return the user's own SELECT for a table if the list of overrides contains it; else None."""
-        listed = map(TableId.of_text, self.snapshot_select_statement_overrides)
-        return self.select_statements.get(table) if table in listed else None
+        """Return the user's own SELECT for a table: of the overrides, or of a custom snapshot mode; else None."""
+        if self._has_override(table):
+            return self.select_statements.get(table)
+        return None if self.custom is None else self.custom.query_of(table)
+
+    def skips(self, table: TableId) -> bool:
+        """Whether a custom snapshot mode does not read the table's rows."""
+        return self.custom is not None and not self._has_override(table) and self.custom.skips(table)
+
+    @property
+    def custom(self) -> CustomQueries | None:
+        """The further methods of a custom snapshot mode; None with another mode. Raises ConfigError."""
+        if self.snapshot_mode is not SnapshotMode.CUSTOM or not self.snapshot_mode_custom_name.strip():
+            return None
+        return custom_queries(self.snapshot_mode_custom_name)
+
+    def _has_override(self, table: TableId) -> bool:
+        return table in map(TableId.of_text, self.snapshot_select_statement_overrides)

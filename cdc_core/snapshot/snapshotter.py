@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from cdc_core.errors import ConfigError
+from cdc_core.schema.table import TableId
 
 
 @runtime_checkable
@@ -33,7 +36,92 @@ class Snapshotter(Protocol):
         """
 
 
+class TableQueries(Protocol):
+    """Further methods of a snapshot mode. A class may have each of them or not.
+
+    ``snapshot_transaction_isolation_level_statement() -> str`` may only confirm REPEATABLE READ: a snapshot is read by
+    several connections at one point, which another level does not allow.
+    """
+
+    def build_snapshot_query(self, table: str) -> str | None:
+        """Return the statement that reads a table (``schema.table``); None: its rows are not read, only its changes.
+
+        A statement of snapshot.select.statement.overrides prevails.
+        """
+
+    def snapshot_table_locking_statement(self, lock_timeout_ms: int, tables: Sequence[str]) -> str | None:
+        """Return SQL that locks tables for the time of a snapshot, in place of snapshot.locking.mode; None: no locks.
+
+        It is executed in the transaction that keeps the snapshot, before rows are read.
+        """
+
+    def snapshot_completed(self) -> None:
+        """Called once the rows of a snapshot have been written."""
+
+
 _METHODS = ("should_snapshot_data", "should_stream", "should_snapshot_on_data_error")
+_ISOLATION = "snapshot_transaction_isolation_level_statement"
+
+
+class CustomQueries:
+    """The further methods of the class of ``snapshot.mode.custom.name``; those that it lacks decide nothing.
+
+    Raises ConfigError for the text of a statement that is none, and for an error of the class.
+    """
+
+    def __init__(self, snapshotter: object) -> None:
+        self._snapshotter = snapshotter
+        self._queries: dict[TableId, str | None] = {}
+
+    def query_of(self, table: TableId) -> str | None:
+        """Return the statement for a table; None if the class has none."""
+        if table not in self._queries:
+            self._queries[table] = self._asked("build_snapshot_query", str(table))
+        return self._queries[table]
+
+    def skips(self, table: TableId) -> bool:
+        """Whether the class has no statement for the table, so that its rows are not read."""
+        return hasattr(self._snapshotter, "build_snapshot_query") and self.query_of(table) is None
+
+    def locks(self, lock_timeout_ms: int, tables: Sequence[TableId]) -> str | None:
+        """Return the statement that locks tables, empty for none; None if the class leaves that to the options."""
+        if not hasattr(self._snapshotter, "snapshot_table_locking_statement"):
+            return None
+        return self._asked("snapshot_table_locking_statement", lock_timeout_ms, [str(table) for table in tables]) or ""
+
+    def completed(self) -> None:
+        """Tell the class that a snapshot has ended."""
+        self._asked("snapshot_completed")
+
+    def require_isolation(self) -> None:
+        """Raise ConfigError if the class wants another isolation level than REPEATABLE READ."""
+        text = self._asked(_ISOLATION) or ""
+        if text.strip() and "REPEATABLE READ" not in text.upper():
+            raise ConfigError(
+                f"{type(self._snapshotter).__name__}.{_ISOLATION} of snapshot.mode.custom.name asks for another level "
+                "than REPEATABLE READ.",
+                "Remove the method: a snapshot is read by several connections at one point, in REPEATABLE READ.",
+            )
+
+    def _asked(self, method: str, *arguments: object) -> str | None:
+        function = getattr(self._snapshotter, method, None)
+        if not callable(function):
+            return None
+        try:
+            found = function(*arguments)
+        except Exception as error:
+            # As of its creation: the text of the error may contain anything.
+            name = type(self._snapshotter).__name__
+            raise ConfigError(
+                f"{name}.{method} of snapshot.mode.custom.name failed ({type(error).__name__})."
+            ) from error
+        return None if found is None else str(found)
+
+
+@lru_cache(8)
+def custom_queries(path: str) -> CustomQueries:
+    """Return the further methods of the class of that path, whose object is kept. Raises ConfigError."""
+    return CustomQueries(load_snapshotter(path))
 
 
 def load_snapshotter(path: str) -> Snapshotter:
@@ -55,5 +143,6 @@ def load_snapshotter(path: str) -> Snapshotter:
             f"The class {path} of snapshot.mode.custom.name has no method {', '.join(lacking)}.",
             "Implement the methods of cdc_core.snapshot.snapshotter.Snapshotter.",
         )
+    CustomQueries(made).require_isolation()
     snapshotter: Snapshotter = made
     return snapshotter

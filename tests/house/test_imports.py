@@ -80,8 +80,9 @@ FLOORS = {
         {"source", "preflight"},
     ],
     "cdc_core.snapshot": [
-        {"options", "reports", "snapshotter", "sender_renewal"},
-        {"unsent"},
+        {"reports", "snapshotter", "sender_renewal"},
+        {"options"},
+        {"unsent", "locks"},
         {"modes", "notifications", "reread"},
         {"notification_table"},
         {"incremental"},

@@ -19,7 +19,8 @@ from cdc_core.postgres.source import OpenSnapshot
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
+from cdc_core.snapshot.locks import lock_tables
+from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.reports import SnapshotProgress
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
@@ -62,8 +63,7 @@ class TableRows:
         has no room. Raises CdcError.
         """
         try:
-            if self._snapshot.snapshot_locking_mode is SnapshotLockingMode.SHARED:
-                opened.holder.lock([table.id for table in tables], self._snapshot.snapshot_lock_timeout_ms)
+            lock_tables(opened.holder, [table.id for table in tables], self._snapshot)
             facts = SnapshotFacts(int(opened.lsn), opened.holder.facts.txid, opened.holder.facts.timestamp_us)
             events = SnapshotEvents()
             written = 0

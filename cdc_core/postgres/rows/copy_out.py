@@ -101,6 +101,13 @@ class SnapshotHolder:
             self._connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(timeout_ms)))
             self._connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
 
+    def run(self, statements: str) -> None:
+        """Execute SQL of the user's that locks tables, in the transaction. Raises SourceError or TransientError."""
+        with translated("locking the tables to be read"):
+            self._connection.execute(ROLES_PATH)
+            self._connection.execute(statements.encode())
+            self._connection.execute(CATALOGUE_PATH)
+
     def check(self) -> None:
         """Raise TransientError if the transaction, and thereby the snapshot, has ended."""
         with translated("keeping the snapshot open"):

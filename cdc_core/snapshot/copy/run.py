@@ -42,7 +42,7 @@ from cdc_core.snapshot.copy.table_plan import RangeLimits, TablePlan, plan_table
 from cdc_core.snapshot.copy.table_results import TableResults
 from cdc_core.snapshot.copy.task import CopyRanges, RangeResult
 from cdc_core.snapshot.copy.unaltered import unaltered
-from cdc_core.snapshot.options import SnapshotLockingMode
+from cdc_core.snapshot.locks import lock_tables
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
 from cdc_core.spark.run_tasks import parallelism
@@ -155,8 +155,7 @@ class SnapshotRun:
     ) -> list[SnapshotReport | None]:
         """Return one report per table, None for one with an error in ``results`` or changed since it was described."""
         try:
-            if self._settings.options.snapshot_locking_mode is SnapshotLockingMode.SHARED:
-                opened.holder.lock([table.id for table in tables], self._settings.options.snapshot_lock_timeout_ms)
+            lock_tables(opened.holder, [table.id for table in tables], self._settings.options)
             described = self._describer.describe(tables, results)
             if not described:
                 return [None for _ in tables]
