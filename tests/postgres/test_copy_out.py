@@ -156,7 +156,7 @@ def test_a_table_is_counted_and_read_without_the_rows_of_tables_that_inherit_fro
 
 
 def test_an_override_may_end_with_a_semicolon(options: PostgresOptions) -> None:
-    assert copy_sql(" SELECT 1 ;\n") == "COPY (SELECT 1) TO STDOUT"
+    assert copy_sql(" SELECT 1;; -- one\n") == "COPY (SELECT 1\n) TO STDOUT"
     # It is the user's SQL: a name without a schema is the role's.
     chunks = copy_chunks(connection_string(options), None, "SELECT id FROM t WHERE id = 3;", is_users=True)
     assert b"".join(chunks) == b"3\n"

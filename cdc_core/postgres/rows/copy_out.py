@@ -159,7 +159,7 @@ def copy_sql(select: str) -> str:
 
 def _unended(statement: str) -> str:
     """Return a statement without the semicolon at its end. What follows it begins a line: it may end in a comment."""
-    return re.sub(r";[;\s]*(--[^\n'\"]*)?$", "", statement.strip())
+    return re.sub(r"\s*;[;\s]*(--[^\n'\"]*)?$", "", statement.strip())
 
 
 def copy_chunks(

@@ -49,7 +49,7 @@ def taken(monkeypatch):
         run._source = SimpleNamespace(
             await_older_transactions=lambda *seconds: True, open_concurrent_snapshot=lambda: opened, options=None
         )
-        locking = SimpleNamespace(snapshot_locking_mode=None, snapshot_lock_timeout_ms=0)
+        locking = SimpleNamespace(snapshot_locking_mode=None, custom=None, snapshot_lock_timeout_ms=0)
         run._settings = SimpleNamespace(
             options=locking, may_resume=True, rows_per_range=10, history_minutes=0, scope="slot"
         )
