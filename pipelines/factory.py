@@ -10,6 +10,7 @@ from pipelines.assets.snapshots import snapshot_asset
 from pipelines.assets.source import source_specs
 from pipelines.assets.stream import stream_assets
 from pipelines.assets.topics import topic_assets
+from pipelines.checks.changes import changes_check
 from pipelines.checks.slot import slot_health_check
 from pipelines.checks.source import reconcile_checks
 from pipelines.checks.tables import table_checks
@@ -64,6 +65,7 @@ def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
         assets=assets,
         asset_checks=[
             *[slot_health_check(site) for site in sites],
+            *[changes_check(site) for site in lakes],
             *[checks for site in lakes if (checks := table_checks(site)) is not None],
             *[checks for site in lakes if (checks := reconcile_checks(site)) is not None],
         ],

@@ -111,10 +111,9 @@ class RoundProgress:
         if (table, rule.name) in self._failed:
             return
         self._failed.add((table, rule.name))
-        saw = f"observed {rule.observed}" if rule.observed else f"{rule.failed:,} of {rule.checked:,} rows"
         name = rule.name.removeprefix("user:")
         say(
-            f"  {table}: {name} failed ({rule.severity}): {saw}, expected {rule.expected or rule.description}",
+            f"  {table}: {name} failed ({rule.severity}): {rule.said}",
             event="expectation failed",
             table=str(table),
             rule=name,

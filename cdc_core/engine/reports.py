@@ -32,6 +32,15 @@ class RuleResult:
     expected: str = ""
     kind: str = ""
     kwargs: str = field(default="", repr=False)
+    over_slice: bool = False
+
+    @property
+    def said(self) -> str:
+        """What the expectation observed, and what it expects."""
+        saw = f"{self.failed:,} of {self.checked:,} rows are unexpected"
+        if self.over_slice:
+            saw = f"observed {self.observed}" if self.observed else f"judged {self.checked:,} rows"
+        return f"{saw}, expected {self.expected or self.description}"
 
     @property
     def is_of_user(self) -> bool:

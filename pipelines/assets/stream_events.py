@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import dagster as dg
 
 from cdc_core.engine.reports import StreamReport
 from cdc_core.errors import CdcError
+from cdc_core.observe.options import TABLE_CHECKS
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER
 from cdc_core.schema.table import TableId
 from pipelines.assets.notification_events import NotificationEvents
+from pipelines.checks.changes import changes_result, expectations_key
 from pipelines.checks.evaluation import evaluation
 from pipelines.checks.slot import SAME_SECONDS, check_keys, results
-from pipelines.checks.tables import blocks, check_results
+from pipelines.checks.tables import SUITE, blocks, check_results
 from pipelines.connector.keys import changes_key, lake_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
@@ -62,6 +64,7 @@ class StreamEvents:
         self._reported_checks: dict[TableId, tuple[object, float]] = {}
         self._told_slot: tuple[list[bool], float] = [], 0.0
         self._changes_are_made = False
+        self._told_failed = 0
         self._rest_until = 0.0
 
     def report_due(self) -> None:
@@ -73,6 +76,8 @@ class StreamEvents:
             if self._tally.changes_are_due():
                 self._log_changes()
                 self._log_slot_health()
+            elif self._tally.judged_batches[1] != self._told_failed:
+                self._log_expectations()
             self._log_notifications()
             for table in self._tally.due():
                 if time.monotonic() - started >= _SLICE_SECONDS:
@@ -97,6 +102,7 @@ class StreamEvents:
     def results(self, report: StreamReport, *, with_data_docs: bool) -> Iterator[Any]:
         """Results at the end of a run: materializations of tables with changes. The checks of all tables are logged."""
         if changes_key(self._site) in self._context.selected_asset_keys:
+            self._log_expectations()
             with self._tally.changes_taken() as totals:
                 changes = self._changes(totals, report, with_data_docs)
             yield changes
@@ -149,6 +155,17 @@ class StreamEvents:
                 found |= self._facts.data_docs()
                 self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=version_tags(self._site.slot)))
         self._changes_are_made = True
+        self._log_expectations()
+
+    def _log_expectations(self) -> None:
+        """Log what the expectations decided, with the changes that they judged and before the tables merged from them.
+
+        A failure is logged at once, and not once a minute as the changes.
+        """
+        batches, failed = self._tally.judged_batches
+        result = changes_result(self._site, self._tally.judgements(), batches, failed)
+        self._log(evaluation(result, expectations_key(self._site), blocking=True))
+        self._told_failed = failed
 
     def _log_slot_health(self) -> None:
         """Log the slot's checks: the job evaluates them only after the stream, which may be in an hour."""
@@ -176,6 +193,8 @@ class StreamEvents:
                 summary.reported = True
             if all_checks or self._has_new_checks(summary):
                 self._log_checks(summary)
+            elif summary.totals.rounds:
+                self._log_checks(summary, {SUITE})
         self._say(summary)
 
     def _has_new_checks(self, summary: TableSummary) -> bool:
@@ -206,17 +225,23 @@ class StreamEvents:
             data_version=dg.DataVersion(str(summary.totals.lsn)),
         )
 
-    def _log_checks(self, summary: TableSummary) -> None:
-        """Log a table's checks as events: a check that fails is not a failure of the run, which did its work."""
+    def _log_checks(self, summary: TableSummary, names: Collection[str] = TABLE_CHECKS) -> None:
+        """Log a table's checks as events: a check that fails is not a failure of the run, which did its work.
+
+        That of Great Expectations is logged with each materialization that it judged, the others once they change.
+        """
         table = summary.table
         if table in self._known:
             paused = self._facts.paused(table) if summary.error is not None else None
             places = self._facts.places(table)
             for result in check_results(self._site, table, summary.checks, summary.error, paused, places):
                 name = str(result.check_name)
+                if name not in names:
+                    continue
                 key = dg.AssetCheckKey(lake_key(self._site, table), name)
                 self._log(evaluation(result, key, blocking=blocks(self._site, name)))
-        self._reported_checks[table] = (summary.error, summary.checks.state()), time.monotonic()
+        if names is TABLE_CHECKS:
+            self._reported_checks[table] = (summary.error, summary.checks.state()), time.monotonic()
 
     def _changes(self, totals: ChangesTotals, report: StreamReport, with_data_docs: bool) -> dg.MaterializeResult[Any]:
         found = metadata.changes(totals) | metadata.stream(report)

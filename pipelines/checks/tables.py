@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from cdc_core.engine.reports import RuleResult, TableStatus
+from cdc_core.engine.reports import TableStatus
 from cdc_core.observe.options import TABLE_CHECKS, CheckLevel
 from cdc_core.schema.table import TableId
 from pipelines.connector.keys import lake_key
@@ -134,17 +134,18 @@ def check_results(
     if not checks.checks:
         return
     failed = checks.failed_rules(errors=True)
+    on_rows = {rule.name: rule.failed for rule in failed if not rule.over_slice}
     yield dg.AssetCheckResult(
         asset_key=key,
         check_name=RULES,
-        passed=not failed,
+        passed=not on_rows,
         severity=severity(site, RULES),
-        description=_failures({rule.name: rule.failed for rule in failed}),
+        description=_failures(on_rows),
         metadata={
             "rules": metadata.rules(checks.rules),
             "rows": checks.rows,
             "warnings": ", ".join(rule.name for rule in checks.failed_rules(errors=False)),
-            **(where if failed else {}),
+            **(where if on_rows else {}),
         },
     )
     yield dg.AssetCheckResult(
@@ -152,7 +153,7 @@ def check_results(
         check_name=SUITE,
         passed=not checks.failed_checks,
         severity=severity(site, SUITE),
-        description="; ".join(_said(rule) for rule in failed),
+        description="; ".join(f"{rule.name}: {rule.said}" for rule in failed),
         metadata={
             "batches": checks.checks,
             "failed_batches": checks.failed_checks,
@@ -214,12 +215,6 @@ def _failed_rules(status: TableStatus) -> dict[str, int]:
 def _failures(counts: Mapping[str, int]) -> str:
     """Return which rules failed, and for how many rows."""
     return "failed: " + ", ".join(f"{name} ({count} rows)" for name, count in counts.items()) if counts else ""
-
-
-def _said(rule: RuleResult) -> str:
-    """What an expectation observed, and what it expects."""
-    saw = f"observed {rule.observed}" if rule.observed else f"{rule.failed} of {rule.checked} rows are unexpected"
-    return f"{rule.name}: {saw}, expected {rule.expected or rule.description}"
 
 
 def _waiting(site: Site, table: TableId, waiting: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import RuleResult, StreamReport
+from cdc_core.engine.reports import CheckReport, RuleResult, StreamReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
@@ -127,6 +127,26 @@ def rules(results: Iterable[RuleResult]) -> dg.TableMetadataValue:
         ],
         dict.fromkeys(("rule", "expectation", "column", "severity"), "string")
         | {"success": "bool", "checked": "int", "failed": "int", "observed": "string", "expected": "string"},
+    )
+
+
+def failures(found: Iterable[tuple[CheckReport, RuleResult]]) -> dg.TableMetadataValue:
+    """Expectations that failed, with their tables."""
+    return records(
+        [
+            {
+                "table": str(check.table),
+                "rule": rule.name,
+                "expectation": rule.kind,
+                "checked": rule.checked,
+                "failed": rule.failed,
+                "observed": rule.observed,
+                "expected": rule.expected or rule.description,
+            }
+            for check, rule in found
+        ],
+        dict.fromkeys(("table", "rule", "expectation"), "string")
+        | {"checked": "int", "failed": "int", "observed": "string", "expected": "string"},
     )
 
 

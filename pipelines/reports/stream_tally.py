@@ -258,6 +258,13 @@ class RunTally:
         with self._lock:
             return [held.checks.judged for _, held in sorted(self._tables.items()) if held.checks.judged is not None]
 
+    @property
+    def judged_batches(self) -> tuple[int, int]:
+        """How many slices were judged in the run, and how many of them failed an error rule's expectation."""
+        with self._lock:
+            found = [held.checks for held in self._tables.values()]
+        return sum(one.checks for one in found), sum(one.failed_checks for one in found)
+
     def changes_are_due(self) -> bool:
         """Whether a report of the changelog is due."""
         with self._lock:

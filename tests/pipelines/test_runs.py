@@ -1,12 +1,17 @@
 """Materialisation in process with an engine that only plays back: what Dagster is told, and when a run fails."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import dagster as dg
 import pytest
 
+from cdc_core.engine.reports import CheckReport, Paused, RuleResult
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
 from pipelines.assets.stream import StreamConfig
+from pipelines.checks.changes import expectations_key
 from pipelines.checks.slot import judge
 from pipelines.connector.keys import changes_key, lake_key, snapshot_key
 from pipelines.connector.partitions import partitions_name
@@ -137,6 +142,47 @@ def test_a_quarantined_row_fails_the_tables_checks_but_neither_the_run_nor_other
     made = {event.asset_key for event in result.all_events if event.is_step_materialization}
     assert made == {changes_key(here), lake_key(here, ORDERS), lake_key(here, PEOPLE)}
     assert len(engine.calls) == 1
+
+
+def test_what_expectations_decided_is_told_with_the_changes_and_before_the_tables(instance):
+    """A slice that was kept out fails the blocking check of the changes; refused rows are a warning there."""
+    mean = RuleResult(
+        "user:mean", "", "error", 5, 0, "mean", success=False, observed="2.5", expected="min_value 9", over_slice=True
+    )
+    kept = replace(
+        round_of(merge(PEOPLE), failed={ORDERS: "Changes fail."}), refused=(CheckReport(ORDERS, 5, 0, False, (mean,)),)
+    )
+    here = site(FakeEngine(rounds=(kept,)))
+    result = run("shop_stream_job", here, instance)
+    assert result.success
+    found = checks(result, instance)
+    told = found[changes_key(here), "expectations"]
+    assert (told.passed, told.severity, told.blocking) == (False, dg.AssetCheckSeverity.ERROR, True)
+    assert told.description == "public.orders: mean, observed 2.5, expected min_value 9"
+    assert (told.metadata["batches"].value, told.metadata["failed_batches"].value) == (2, 1)
+    suite = found[lake_key(here, ORDERS), "great_expectations"]
+    assert (suite.passed, suite.metadata["failed_batches"].value) == (False, 1)
+    assert "observed 2.5" in suite.description
+    records = instance.get_records_for_run(result.run_id).records
+    kinds = [record.event_log_entry.dagster_event_type for record in records]
+    evaluated, made = dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.ASSET_MATERIALIZATION
+    assert kinds.index(evaluated) < kinds.index(made)
+
+    warned = run("shop_stream_job", site(FakeEngine(rounds=(round_of(merge(ORDERS, failed=2)),))), instance)
+    told = checks(warned, instance)[changes_key(here), "expectations"]
+    assert (told.passed, told.severity) == (False, dg.AssetCheckSeverity.WARN)
+
+
+def test_the_check_of_changes_says_which_tables_wait(instance):
+    paused = Paused("Changes of public.orders fail.", "Correct them.", datetime.now(UTC), 3, by_rules=True)
+    for status, passed, severity in (
+        (table_status(ORDERS, paused=paused), False, dg.AssetCheckSeverity.ERROR),
+        (table_status(ORDERS, quarantined=2), False, dg.AssetCheckSeverity.WARN),
+        (table_status(ORDERS, paused=replace(paused, by_rules=False)), True, dg.AssetCheckSeverity.WARN),
+    ):
+        here = site(FakeEngine(statuses=(status,)))
+        (told,) = press(here, instance, [], [expectations_key(here)]).get_asset_check_evaluations()
+        assert (told.passed, told.severity) == (passed, severity)
 
 
 def test_a_table_that_stands_still_fails_its_own_check_and_is_not_materialised(instance):

@@ -200,6 +200,7 @@ def report_of(found: Checked) -> CheckReport:
             "" if each.rule.kind == CONDITION else expected(each.rule),
             each.rule.kind,
             each.rule.kwargs,
+            each.over_slice,
         )
         for each in found.verdicts
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core.engine.reports import CheckReport, MergeReport
+from cdc_core.engine.reports import CheckReport, MergeReport, RuleResult
 from cdc_core.engine.slice.outcome import Applied, SliceOutcome
+from cdc_core.errors import ChangesRefusedError
 from cdc_core.lsn import Lsn
 
 
@@ -27,9 +28,17 @@ def merge_report(outcome: SliceOutcome, applied: Applied) -> MergeReport:
 
 
 def refused(outcomes: Sequence[SliceOutcome], merges: Sequence[MergeReport]) -> tuple[CheckReport, ...]:
-    """The judgements of slices that were not merged."""
+    """The judgements of slices that were not merged; of one that could not be judged, that nothing of it passed."""
     merged = {merge.table for merge in merges}
-    return tuple(o.done.check for o in outcomes if o.done.check is not None and o.table not in merged)
+    found = (o.done.check or _not_judged(o) for o in outcomes if o.table not in merged)
+    return tuple(check for check in found if check is not None)
+
+
+def _not_judged(outcome: SliceOutcome) -> CheckReport | None:
+    if not isinstance(outcome.error, ChangesRefusedError):
+        return None
+    rule = RuleResult("judged", "", "error", 0, 0, outcome.error.message, success=False, over_slice=True)
+    return CheckReport(outcome.table, 0, 0, False, (rule,))
 
 
 def cpu_parts(outcomes: Sequence[SliceOutcome]) -> dict[str, float]:
