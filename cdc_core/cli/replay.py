@@ -31,8 +31,7 @@ def command(
     """Resume the paused table TABLE (schema.table) and replay its quarantined changes.
 
     Quarantined changes are checked again with the current rules. Changes that pass are merged unchanged and in their
-    original order, unless a later change of the same key superseded them. In a history table superseded changes are
-    inserted as past versions.
+    original order, unless a later change of the same key superseded them.
 
     A paused table is resumed after the cause of the pause is corrected: wal2lake status shows which tables are paused,
     why, and what to do. Its changes are kept in the table's changelog and are merged in order, each exactly once. If

@@ -9,8 +9,7 @@ cases in which it does not, and the table is right:
     the lake row is of the same or a later         found: the change is superseded (rows of incremental snapshots, of
       position                                     repairs, of replays)
     a delete of wal2lake's own: surplus rows of    not checked: such rows need not exist
-      a resumed snapshot; chunks, repairs, late
-      versions of a history table
+      a resumed snapshot; chunks, repairs
     a change of its key is, or was, in quarantine  excused here, by the key; unless it omits values (TOAST) that would
                                                    have to be taken from the row
     the table does not have all rows by            not checked here (``may_lack_rows``)

@@ -8,6 +8,7 @@ out, also if another attempt made its commit in between.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,7 +24,6 @@ from cdc_core.engine.slice.lake_tables import opened_existing
 from cdc_core.engine.slice.large import LargeSlice, StoppedError, repeats_keys
 from cdc_core.engine.slice.order import Merge, Replay, SliceOrder, WrittenFiles
 from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
-from cdc_core.engine.slice.past_versions import with_replay
 from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.engine.slice.quarantine import Filtered, TableQuarantine, accepted
 from cdc_core.engine.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
@@ -37,7 +37,9 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, lake_position
 from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
 from cdc_core.lake.rows.survey import check_inserts, in_order
+from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.stores.changelog import between, cut_within, read_changes
+from cdc_core.lsn import just_after
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
@@ -175,8 +177,7 @@ class LakeMerge:
         merge, may_wait = plan.merge, plan.merge.waiting
         slices = keyed_slices(merge, [(schema_version, each) for schema_version, each in plan.rows if each.num_rows])
         if merge.replay is not None:
-            stands = self._position(lake, merge)
-            slices = with_replay(merge, merge.replay, lake.schema, stands.lsn, slices)
+            slices = _with_replay(merge, merge.replay, lake.schema, self._position(lake, merge).lsn, slices)
         for part, changes in slices:
             check_inserts(changes, merge.table.id)
             with self.watch("check"):
@@ -260,9 +261,6 @@ class LakeMerge:
         stands = self._position(lake, merge)
         if checked_at < stands.merged < merge.to_lsn and self.has_quarantine(merge.table.id):
             raise overtaken(merge.table.id)
-        if filtered.placed is not None:
-            is_open = stands.lsn is not None and stands.lsn < merge.to_lsn and filtered.changed
-            return self.writer.write_placed(lake, merge, filtered.placed, self.scope) if is_open else None
         if stands.lsn is not None and stands.lsn >= merge.to_lsn:
             return None
         rest = filtered.rows if stands.lsn is None else between(filtered.rows, stands.lsn, merge.to_lsn)
@@ -289,3 +287,18 @@ def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Deco
 def _not_shown(rows: pa.Table, merge: Merge) -> tuple[Decoded, ...]:
     """Return changelog rows by schema version without those that the snapshot in force shows."""
     return tuple(by_schema_version(unseen(rows, merge.snapshot.visible)))
+
+
+def _with_replay(
+    merge: Merge, replay: Replay, schema: pa.Schema, merged: int | None, slices: Iterator[tuple[Merge, pa.Table]]
+) -> Iterator[tuple[Merge, pa.Table]]:
+    """Return the slices of a merge with its replay: in the first slice, or before it where what waits is discarded.
+
+    ``schema`` is the lake table's, ``merged`` the LSN up to which it is merged, None before the first merge.
+    """
+    none = empty_changes(schema)
+    if not replay.drop:
+        return itertools.chain([next(slices, (merge, none))], slices)
+    # Before the first merge nothing is in quarantine.
+    first = [] if merged is None else [(merge.up_to(just_after(merged)), none)]
+    return itertools.chain(first, ((part.without_replay(), rows) for part, rows in slices))

@@ -19,23 +19,18 @@ import pyarrow.compute as pc
 
 from cdc_core.engine.reports import QuarantineReport
 from cdc_core.engine.slice.order import Merge, Replay
-from cdc_core.engine.slice.past_versions import NO_ENDS, Kept, beside, differ, keep_past, still_there
 from cdc_core.engine.slice.schema_versions import by_schema_version, projected, require_key_of
 from cdc_core.errors import TableError
-from cdc_core.lake.delete_columns import mode_of
-from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
-from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, defer
+from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, Deferred, defer
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import survey
 from cdc_core.lake.stores.changelog import read_positions
 from cdc_core.lake.stores.quarantine import (
-    ENDED,
-    PAST,
     WAITS_FOR_EARLIER,
     QuarantineStatus,
     Settled,
@@ -57,25 +52,22 @@ class Filtered:
     """The rows of a slice for the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
 
     ``changed``: the quarantine table was written, so the round's LSN must be committed to the lake even without rows.
-    ``placed``: late changes, inserted into a history table instead of ``rows`` and ``earlier``; None without a replay.
     """
 
     rows: pa.Table
     earlier: pa.Table
     quarantined: QuarantineReport = field(default_factory=QuarantineReport)
     changed: bool = False
-    placed: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """The rows in quarantine before the slice. ``reasons``: one list per row; ``effects``, ``refused``: see ``hold``.
 
-    ``ends`` has the columns of ENDED, or no rows. Shape: rows[W], ends[W], W lists, int8[W], bool[W]
+    Shape: rows[W], W lists, int8[W], bool[W]
     """
 
     rows: pa.Table
-    ends: pa.Table = field(default_factory=lambda: NO_ENDS)
     reasons: list[list[str]] = field(default_factory=list)
     effects: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     refused: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -135,8 +127,7 @@ class TableQuarantine:
         merge, bad = self.merge, None if found is None else found.refused
         if bad is None and not merge.waiting:
             return Filtered(changes, changes.slice(0, 0))
-        past = merge.replay is not None and mode_of(self.schema.names) is DeleteMode.HISTORY
-        waited = self._waited(changes.schema, past)
+        waited = self._waited(changes.schema)
         # A commit that was made first may have been a part of the slice itself.
         fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > self.place.merged)
         refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
@@ -145,20 +136,18 @@ class TableQuarantine:
         every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
         refused = np.concatenate([waited.refused, refused[fresh]])
         effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
-        held = defer(every, refused, effects & ~PAST, merge_key(merge.table), self.schema)
-        kept = keep_past(merge, every, refused, effects, waited.ends, held, self.schema)
-        return self._written(waited, every, kept, found, max_waiting, follows)
+        held = defer(every, refused, effects, merge_key(merge.table), self.schema)
+        return self._written(waited, every, held, found, max_waiting, follows)
 
-    def _waited(self, schema: pa.Schema, past: bool) -> _Waiting:
-        """Return the rows in quarantine, with the columns of the slice; ``past``: superseded ones, too."""
+    def _waited(self, schema: pa.Schema) -> _Waiting:
+        """Return the rows in quarantine, with the columns of the slice."""
         merge, table = self.merge, self.merge.table.id
         quarantine = opened(self.run, self.paths.quarantine(table))
-        places = None if quarantine is None else waiting_rows(quarantine, self.place, past)
+        places = None if quarantine is None else waiting_rows(quarantine, self.place)
         if places is None or not places.num_rows:
             return _Waiting(schema.empty_table())
         changelog = opened(self.run, self.paths.changelog(table))
         read = None if changelog is None else read_positions(EpochRows.of(changelog, self.scope), places)
-        places = places if read is None or not past else still_there(places, read)
         if read is None or read.num_rows != places.num_rows:
             raise TableError(
                 f"{places.num_rows - (0 if read is None else read.num_rows)} quarantined changes of {table} "
@@ -175,28 +164,24 @@ class TableQuarantine:
         refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
         if merge.replay is not None and not merge.replay.drop:
             refused, reasons = _judged_again(rows, merge.replay, self.judge, reasons)
-        ends = places.select(list(ENDED)) if past else NO_ENDS
-        return _Waiting(rows, ends, reasons, np.asarray(places.column("effects").to_numpy()), refused)
+        return _Waiting(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 
     def _written(
-        self, waited: _Waiting, every: pa.Table, kept: Kept, found: Checked | None, max_waiting: int, follows: bool
+        self, waited: _Waiting, every: pa.Table, held: Deferred, found: Checked | None, max_waiting: int, follows: bool
     ) -> Filtered:
         """Write what changes in the quarantine table, and return what is left for the lake."""
-        merge, before, effects = self.merge, waited.rows.num_rows, kept.effects
-        waiting = int(np.count_nonzero(effects & ~PAST))
-        if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects & ~PAST):
+        merge, before, effects = self.merge, waited.rows.num_rows, held.effects
+        waiting = int(np.count_nonzero(effects))
+        if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects):
             raise too_many(merge.table.id, waiting, max_waiting)
-        new = _new_rows(merge.table, every.slice(before), effects[before:], kept.ends.slice(before), found)
-        settled, replayed = _settled(waited, kept)
+        new = _new_rows(merge.table, every.slice(before), effects[before:], found)
+        settled, replayed = _settled(waited, held)
         is_written = bool(new.num_rows or settled is not None)
         if is_written or merge.waiting:
             path = self.paths.quarantine(merge.table.id)
             write_quarantine(new, path, self.place, merge.to_lsn, settled, follows)
-        if kept.placed is not None:
-            none = every.slice(0, 0)
-            return Filtered(none, none, QuarantineReport(waiting, replayed), is_written, kept.placed)
-        late = pa.array(kept.rows.column("__commit_lsn").to_numpy() > self.place.merged)
-        rows, earlier = kept.rows.filter(late), kept.rows.filter(pc.invert(late))
+        late = pa.array(held.rows.column("__commit_lsn").to_numpy() > self.place.merged)
+        rows, earlier = held.rows.filter(late), held.rows.filter(pc.invert(late))
         return Filtered(rows, earlier, QuarantineReport(waiting, replayed), is_written)
 
     def _dropped(self, waited: _Waiting, changes: pa.Table) -> Filtered:
@@ -218,23 +203,20 @@ class TableQuarantine:
         return Filtered(empty, empty, QuarantineReport(dropped=count), bool(count))
 
 
-def _settled(waited: _Waiting, kept: Kept) -> tuple[Settled | None, int]:
+def _settled(waited: _Waiting, held: Deferred) -> tuple[Settled | None, int]:
     """Return what becomes of the rows that were in quarantine, None if nothing does, and how many were merged."""
-    before = waited.rows.num_rows
-    effects, ends = kept.effects[:before], kept.ends.slice(0, before)
-    changed = (effects != waited.effects) | differ(ends, waited.ends)
+    effects = held.effects[: waited.rows.num_rows]
+    changed = effects != waited.effects
     if not changed.any():
         return None, 0
     # Rows accepted by this replay that are no longer held were merged; those settled without it were superseded.
     went_in = ~waited.refused & (effects == 0)
     status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
-    places = beside(waited.rows.select(_POSITION), ends).take(pa.array(np.flatnonzero(changed)))
+    places = waited.rows.select(_POSITION).take(pa.array(np.flatnonzero(changed)))
     return Settled(places, effects[changed], status[changed].tolist()), int(went_in.sum())
 
 
-def _new_rows(
-    table: TableSchema, rows: pa.Table, effects: np.ndarray, ends: pa.Table, found: Checked | None
-) -> pa.Table:
+def _new_rows(table: TableSchema, rows: pa.Table, effects: np.ndarray, found: Checked | None) -> pa.Table:
     """Return the slice's rows to be quarantined, in the columns of the quarantine table."""
     at = np.flatnonzero(effects)
     some = rows.take(pa.array(at, pa.int64()))
@@ -245,8 +227,7 @@ def _new_rows(
     mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
     # row-wise: rows that are refused or held
     reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]
-    made = _as_rows(some, reasons, effects[at], merge_key(table))
-    return beside(made, ends.take(pa.array(at, pa.int64())))
+    return _as_rows(some, reasons, effects[at], merge_key(table))
 
 
 def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key: Sequence[str]) -> pa.Table:

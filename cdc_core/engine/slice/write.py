@@ -19,7 +19,7 @@ from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.absent import AbsentRows
-from cdc_core.lake.apply.changes import Changes, apply, prepare, prepare_placed
+from cdc_core.lake.apply.changes import Changes, apply, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.apply.ways import MARK_BYTES, Ways, uses_index
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
@@ -84,11 +84,6 @@ class LakeWriter:
         return self._apply(
             lake, merge, changes, scope, failpoints.DURING_MERGE, index_seconds=_INDEX_SECONDS, expected=expected
         )
-
-    def write_placed(self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str) -> Applied:
-        """As ``write``, for late change rows of a history table, which become versions between the existing ones."""
-        changes = prepare_placed(rows, merge.table, lake)
-        return self._apply(lake, merge, changes, scope, failpoints.DURING_MERGE)
 
     def write_chunks(self, lake: DeltaTable, merge: Merge, changes: Changes, scope: str) -> Applied:
         """As ``write``, for rows of an incremental snapshot, into a table that is merged up to ``merge.to_lsn``."""

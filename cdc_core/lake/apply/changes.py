@@ -4,7 +4,6 @@
     KeyedChanges      everything else with a key; for a table that keeps deleted rows (soft) inserts and truncates, too
     MultisetChanges   everything else without one
     VersionedChanges  everything else of a history table (``reduce/history``)
-    PlacedChanges     late changes of a history table, replayed from quarantine (``past_versions``)
     Replacement       the slice contains a truncate: the changes after it are the table's entire content
 
 ``apply`` returns the effect on the table's files; it marks rows or rewrites their files as the ``Ways`` say.
@@ -21,7 +20,6 @@ from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.keyed import KeyedChanges, absent_of
 from cdc_core.lake.apply.multiset_rows import MultisetChanges, absent_rows
-from cdc_core.lake.apply.past_versions import PlacedChanges, placed_versions
 from cdc_core.lake.apply.rewrite import FILE_BYTES, Rewrite
 from cdc_core.lake.apply.versioned import VersionedChanges
 from cdc_core.lake.apply.ways import REWRITE, Ways
@@ -37,7 +35,7 @@ from cdc_core.lake.rows.row_keys import check_key, merge_key
 from cdc_core.lake.rows.survey import Survey, after_position, check_old_rows, invisible, survey
 from cdc_core.schema.table import TableSchema
 
-Changes: TypeAlias = Inserts | Replacement | KeyedChanges | MultisetChanges | VersionedChanges | PlacedChanges
+Changes: TypeAlias = Inserts | Replacement | KeyedChanges | MultisetChanges | VersionedChanges
 
 
 def apply(content: Content, changes: Changes, file_bytes: int = FILE_BYTES, ways: Ways = REWRITE) -> Rewrite:
@@ -71,17 +69,6 @@ def prepare(
     if not key:
         return MultisetChanges(facts.rows, net_rows(rows, schema))
     return KeyedChanges(facts.rows, guarded, reduce_slice(rows, key, schema))
-
-
-def prepare_placed(rows: pa.Table, table: TableSchema, content: Content) -> Changes:
-    """Prepare late change rows for a history table; reads the existing versions of their keys.
-
-    Raises TableError if the changed rows cannot be identified.
-    """
-    facts, key = survey(rows), merge_key(table)
-    check_old_rows(facts, bool(key), table)
-    check_key(table, DeleteMode.HISTORY)
-    return PlacedChanges(facts.rows, placed_versions(content, rows, key))
 
 
 def _replacement(

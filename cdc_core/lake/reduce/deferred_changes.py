@@ -36,13 +36,11 @@ UPSERT, REMOVAL = 1, 2
 class Deferred:
     """The result: ``rows`` are to be applied, ``effects`` are the bits of each given change row not yet applied.
 
-    The effects are 0 for a row that is applied or completely superseded; ``superseded`` are the latter. Shape: int8[N],
-    bool[N]
+    The effects are 0 for a row that is applied or completely superseded. Shape: int8[N]
     """
 
     rows: pa.Table
     effects: np.ndarray
-    superseded: np.ndarray
 
 
 def defer(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequence[str], schema: pa.Schema) -> Deferred:
@@ -59,7 +57,7 @@ def defer(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequenc
     concerned = _concerned(changed, refused | (effects != UPSERT | REMOVAL))
     truncates = is_op(rows, "t")
     concerned |= truncates
-    left, superseded = np.zeros(rows.num_rows, dtype=np.int8), np.zeros(rows.num_rows, dtype=bool)
+    left = np.zeros(rows.num_rows, dtype=np.int8)
     takes_only, puts_only = list[int](), list[int]()
     applied = np.ones(rows.num_rows, dtype=bool)
     # row-wise: only rows whose key was touched by one that was refused
@@ -75,11 +73,10 @@ def defer(rows: pa.Table, refused: np.ndarray, effects: np.ndarray, key: Sequenc
             (puts_only if row.puts else takes_only).extend([at] if row.puts or row.takes else [])
     for row in waiting.rows:
         left[row.at] = (UPSERT if row.puts else 0) | (REMOVAL if row.takes else 0)
-        superseded[row.at] = not left[row.at] and bool(effects[row.at]) and max(row.new, row.old) >= 0
     takes_only += waiting.made_up
     parts = [rows.filter(pa.array(applied))]
     parts += [_as(rows, takes_only, "d"), _as(rows, puts_only, "c")]
-    return Deferred(in_order(pa.concat_tables(parts)), left, superseded)
+    return Deferred(in_order(pa.concat_tables(parts)), left)
 
 
 @dataclass(slots=True, eq=False)

@@ -27,15 +27,9 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.positions import LakePosition
-from cdc_core.lake.rows.images import chosen, column, indices
+from cdc_core.lake.rows.images import column
 
 QUARANTINED_AT = "__quarantined_at"
-PAST = 4
-"""As a bit of a row's effects, in addition to those of ``reduce/deferred_changes``: the row was superseded, but its
-table is a history table without the version that it began. It may be replayed.
-"""
-ENDED = ("__ended_lsn", "__ended_index", "__ended_at")
-"""The position and time of the change that ended the version which a superseded row began."""
 WAITS_FOR_EARLIER = "waits_for_earlier_change"
 """As a reason: the row itself passes, but depends on an earlier one that is not in the lake."""
 
@@ -54,7 +48,6 @@ _STATE = pa.schema(
         ("__effects_before", pa.int8()),
     ]
 )
-_ENDED = pa.schema(list(zip(ENDED, (pa.int64(), pa.int64(), _AT), strict=True)))
 
 
 class QuarantineStatus(StrEnum):
@@ -71,7 +64,7 @@ class Settled:
     """New states of rows that waited.
 
     ``effects`` are the bits not yet applied, ``status`` applies to rows that no longer wait. Shape: places[N] with the
-    position columns and optionally those of ENDED, int8[N], N texts
+    position columns, int8[N], N texts
     """
 
     places: pa.Table
@@ -86,8 +79,7 @@ class _State:
     ``round`` is the LSN from which on ``effects`` apply, and ``before`` are the effects until then.
 
         event      effects    before    round        status                         settled_at
-        reverted   before's   0         the row's    superseded if effects are      unchanged if effects are
-                                                     PAST, else waiting             PAST, else null
+        reverted   before's   0         the row's    waiting                        null
         ended      0          0         unchanged    superseded                     now
         settled    the new    effects'  the round's  unchanged while it waits,      now, if the status
                                                      else the new                   changes
@@ -103,8 +95,6 @@ class _State:
 
     def reverted(self, lsn: int) -> _State:
         """The lake did not reach the round. ``lsn`` is the row's own."""
-        if self.before == PAST:
-            return _State(str(QuarantineStatus.SUPERSEDED), self.settled_at, lsn, self.before, 0)
         return _State(str(QuarantineStatus.WAITING), None, lsn, self.before, 0)
 
     def ended(self, now: datetime) -> _State:
@@ -113,36 +103,25 @@ class _State:
 
     def settled(self, effects: int, status: str, round_lsn: int, now: datetime) -> _State:
         """A round to ``round_lsn`` leaves these effects, and the status if the row no longer waits."""
-        # Without effects it was settled by another part of the same round.
-        is_past = self.effects == PAST
-        shown, when = (self.status, self.settled_at) if is_past else (str(QuarantineStatus.WAITING), None)
-        if not effects & ~PAST:
-            shown, when = status, when if shown == status else now
+        shown, when = (str(QuarantineStatus.WAITING), None) if effects else (status, now)
         return _State(shown, when, round_lsn, effects, self.effects)
 
 
-def waiting_rows(table: DeltaTable, place: LakePosition, past: bool = False) -> pa.Table:
-    """Return the positions, ``reasons`` and ``effects`` (int8) of rows not in the lake at ``place``, in order.
-
-    With ``past`` also those that were superseded and may be replayed, and the columns of ENDED.
-    """
+def waiting_rows(table: DeltaTable, place: LakePosition) -> pa.Table:
+    """Return the positions, ``reasons`` and ``effects`` (int8) of rows not in the lake at ``place``, in order."""
     parts = []
-    wanted = np.int8(~0 if past else ~PAST)
-    ended = _ENDED if past else pa.schema([])
     for file in table.files if "__effects" in table.schema.names else ():
         if _is_at_rest(file, place) and file.maximum["__effects"] == 0:
             continue
-        names = [*_POSITION, "reasons", *_STATE.names, *ended.names]
+        names = [*_POSITION, "reasons", *_STATE.names]
         rows = table.read(file, [name for name in names if name in table.schema.names])
         effects = _in_force(rows, place)
         is_there = (_ints(rows, "__token") == place.merge_token) & (_ints(rows, _POSITION[0]) <= place.merged)
         found = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
-        for name, values in zip(ended.names, conform(rows, ended).columns, strict=True):
-            found = found.append_column(name, values)
-        parts.append(found.filter(pa.array(is_there & (effects & wanted != 0))))
+        parts.append(found.filter(pa.array(is_there & (effects != 0))))
     if not parts:
         fields = [("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("reasons", pa.list_(pa.string()))]
-        return pa.schema([*fields, ("effects", pa.int8()), *ended]).empty_table()
+        return pa.schema([*fields, ("effects", pa.int8())]).empty_table()
     waiting = pa.concat_tables(parts)
     return waiting.take(pa.array(np.lexsort((_ints(waiting, _POSITION[1]), _ints(waiting, _POSITION[0])))))
 
@@ -164,12 +143,9 @@ def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
     ``token`` is that of the snapshot in force: it shows the rows that were refused under an earlier one.
     """
     found = np.zeros(rows.num_rows, dtype=bool)
-    names = [name for name in (*_POSITION, "status", "__token", ENDED[0]) if name in table.schema.names]
+    names = [name for name in (*_POSITION, "status", "__token") if name in table.schema.names]
     for file in table.files if rows.num_rows else ():
         held = _under(table.read(file, names), token)
-        if ENDED[0] in names:
-            # The lake is as if it had such a row, even if it was dropped as a past version.
-            held = held.filter(pc.is_null(held.column(ENDED[0])))
         if "status" in names:
             # In tables written before the column status existed every refused row is missing in the lake.
             lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
@@ -203,7 +179,7 @@ def write_quarantine(
     """Add rows that wait from the round to ``round_lsn`` on, and settle others; returns the number of new rows.
 
     ``rows`` contains the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects``
-    (int8) and optionally the columns of ENDED. A row is identified by its position and the snapshot in force (its
+    (int8). A row is identified by its position and the snapshot in force (its
     token, which no table has twice), so a repeated round adds each row once; rows of a round that the lake did not
     reach (above ``place.merged``) are replaced by those of this one; if it ``follows`` others of the same round, whose
     slice is merged in parts, their rows are kept. Must be called before the merge.
@@ -258,19 +234,16 @@ def _fresh(rows: pa.Table, place: LakePosition | None, round_lsn: int, now: date
     """Return the rows with the columns of their initial state."""
     count = rows.num_rows
     effects = rows.column("effects") if "effects" in rows.schema.names else pa.array(np.zeros(count, dtype=np.int8))
-    is_past = pc.equal(effects, PAST)
-    waits, superseded = (pa.scalar(str(each)) for each in (QuarantineStatus.WAITING, QuarantineStatus.SUPERSEDED))
     state = {
         QUARANTINED_AT: pa.array([now] * count, _AT),
-        "status": pc.if_else(is_past, superseded, waits),
-        "settled_at": pc.if_else(is_past, pa.scalar(now, _AT), pa.scalar(None, _AT)),
+        "status": pa.array([str(QuarantineStatus.WAITING)] * count, pa.string()),
+        "settled_at": pa.nulls(count, _AT),
         "__token": pa.array(np.full(count, 0 if place is None else place.merge_token)),
         "__round": pa.array(np.full(count, round_lsn)),
         "__effects": effects,
         "__effects_before": pa.array(np.zeros(count, dtype=np.int8)),
     }
-    state |= dict(zip(ENDED, conform(rows, _ENDED).columns, strict=True))
-    bare = rows.drop_columns([name for name in ("effects", *ENDED) if name in rows.schema.names])
+    bare = rows.drop_columns(["effects"]) if "effects" in rows.schema.names else rows
     for name, values in state.items():
         bare = bare.append_column(name, values)
     return bare
@@ -309,9 +282,7 @@ def _brought_up(
         elif at[row] >= 0 and settled is not None:
             state = state.settled(int(settled.effects[at[row]]), str(settled.status[at[row]]), round_lsn, now)
         states.append(state)
-    brought = _with_states(held, changing, states)
-    ends = _ends(held, settled, at, undone & (_ints(brought, "__effects") & ~PAST != 0))
-    return _with_columns(brought, ends).filter(pa.array(kept))
+    return _with_states(held, changing, states).filter(pa.array(kept))
 
 
 def _states(held: pa.Table) -> list[_State]:
@@ -343,17 +314,6 @@ def _filled(rows: pa.Table, name: str) -> pa.Array:
     """Return a column of ``_State``; integers are 0 for null."""
     found = column(rows, name)
     return found.fill_null(0) if pa.types.is_integer(found.type) else found
-
-
-def _ends(held: pa.Table, settled: Settled | None, at: np.ndarray, undone: np.ndarray) -> dict[str, pa.Array]:
-    """Return the columns of ENDED: as settled, null if that was reverted, else unchanged. Shape: int64[N], bool[N]."""
-    out = {}
-    for name in ENDED if ENDED[0] in held.schema.names else ():
-        values = chosen(undone, pa.nulls(held.num_rows, held.schema.field(name).type), column(held, name))
-        if settled is not None and name in settled.places.schema.names:
-            values = chosen(at >= 0, column(settled.places, name).take(indices(at)), values)
-        out[name] = values
-    return out
 
 
 def _under(rows: pa.Table, token: int) -> pa.Table:

@@ -9,8 +9,6 @@ import pyarrow as pa
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.stores.quarantine import (
-    ENDED,
-    PAST,
     Settled,
     first_waiting,
     refused_among,
@@ -86,33 +84,6 @@ def test_what_a_round_settled_waits_on_where_the_lake_did_not_come_to_it(tmp_pat
     write_quarantine(rows_at(), path, LakePosition(7, 100), 210)
     assert waiting(path, 7, 210) == [50, 60]
     assert statuses(path) == {50: ("waiting", False), 60: ("waiting", False)}
-
-
-def test_a_superseded_change_of_a_history_table_may_be_replayed_and_does_not_wait(tmp_path):
-    path = str(tmp_path / "quarantine")
-    fresh = rows_at(50, 60).set_column(5, "effects", pa.array([PAST, 1], pa.int8()))
-    write_quarantine(ends_at(fresh, 55, None), path, LakePosition(7, 0), 100)
-    assert statuses(path) == {50: ("superseded", True), 60: ("waiting", False)}
-    assert (waiting(path, 7, 100), past(path, 100)) == ([60], [(50, PAST, 55), (60, 1, None)])
-    settled = Settled(ends_at(rows_at(50, 60), 55, 120), np.array([0, PAST], np.int8), ["replayed", "superseded"])
-    write_quarantine(rows_at(), path, LakePosition(7, 100), 200, settled)
-    assert (waiting(path, 7, 200), past(path, 200)) == ([], [(60, PAST, 120)])
-    assert statuses(path) == {50: ("replayed", True), 60: ("superseded", True)}
-    # The lake did not come to it: all is as before.
-    write_quarantine(rows_at(), path, LakePosition(7, 100), 210)
-    assert past(path, 210) == [(50, PAST, 55), (60, 1, None)]
-    assert statuses(path) == {50: ("superseded", True), 60: ("waiting", False)}
-
-
-def ends_at(rows, *lsns):
-    for name, values in zip(ENDED, (lsns, [lsn and 0 for lsn in lsns]), strict=False):
-        rows = rows.append_column(name, pa.array(values, pa.int64()))
-    return rows.append_column(ENDED[2], pa.nulls(len(lsns), pa.timestamp("us", tz="UTC")))
-
-
-def past(path, merged):
-    found = waiting_rows(DeltaTable.open(path), LakePosition(7, merged), past=True).to_pylist()
-    return [(row["__commit_lsn"], row["effects"], row[ENDED[0]]) for row in found]
 
 
 def test_a_new_snapshot_settles_what_waited(tmp_path):
