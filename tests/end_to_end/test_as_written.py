@@ -79,7 +79,12 @@ def test_what_a_run_needs_is_tried_before_it_begins_and_by_check(pg, program, tm
 
 def test_what_one_looks_for_is_said(pg, program, tmp_path):
     database = pg.database("said")
-    pg.execute(database, "create table t (id int primary key, street text); insert into t values (1, 'a'), (2, 'b')")
+    pg.execute(
+        database,
+        "create table t (id int primary key, street text); insert into t values (1, 'a'), (2, 'b');"
+        "create table large (id int primary key, v text);"
+        "insert into large select g, md5(g || 'a') || md5(g || 'b') from generate_series(1, 150000) g",
+    )
     file = write_properties(tmp_path / "said.properties", pg.properties(database, **lake_settings(tmp_path)))
     assert program.stream(file).returncode == 0  # the state folder is there from now on
     with program.started("run", file, "-v", own_java=True) as running:
@@ -93,5 +98,7 @@ def test_what_one_looks_for_is_said(pg, program, tmp_path):
         running.wait_for("public.t: the incremental snapshot is complete, 2 rows.")
         pg.execute(database, "alter table t rename street to street_line; insert into t values (3, 'c')")
         running.wait_for("public.t: column street renamed to street_line")
+        pg.execute(database, "update large set v = 'x' where id % 50000 = 0")
+        running.wait_for("public.large: Delta table feature deletionVectors was enabled; Spark, polars 2.1 and SQL")
         assert running.end(2) == 0, running.said()
         assert "EOFError" not in running.said(), running.said()

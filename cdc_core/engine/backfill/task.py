@@ -33,6 +33,7 @@ from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.stores.changelog import read_changes
 from cdc_core.lake.stores.quarantine import refused_among
 from cdc_core.lake.stores.snapshot_events import append_chunk
+from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.groups import ChunkFile
 from cdc_core.snapshot.incremental.progress import Key
@@ -60,13 +61,15 @@ class ChunkOrder:
 class ChunkOutcome:
     """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
-    ``applied`` was committed, None without chunks.
+    ``applied`` was committed, None without chunks. ``enabled`` and ``marks`` as of ``SliceOutcome``.
     """
 
     table: TableId
     rest: tuple[Key, ...] | None = ()
     applied: Applied | None = None
     error: CdcError | None = None
+    enabled: frozenset[DeltaFeature] = frozenset()
+    marks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,8 @@ class ChunkTask:
     def _apply(self, order: ChunkOrder) -> ChunkOutcome:
         slices, target, table = self.slices, order.target, order.target.table
         path = slices.paths.lake(table.id)
-        lake = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope).lake
+        prepared = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope)
+        lake, marked = prepared.lake, prepared.lake.marks_rows
         self._check(lake, target)
         owner = slices.writer.owner
         chunks = [_rows_of(chunk, owner, table.id) for chunk in order.chunks]
@@ -104,11 +108,12 @@ class ChunkTask:
         if order.ordinal is not None and chunks:
             self._keep_events(chunks, order)
         if not chunks:
-            return ChunkOutcome(table.id, rest)
+            return ChunkOutcome(table.id, rest, enabled=prepared.enabled)
         found = chunk_changes(chunks, self._merged(changes, target), merge_key(table), lake.schema, target.to_lsn)
         done = on_conflict(lambda: self._write(lake, target, found), lake)
         maintain_after(lake, since, slices.writer.history_minutes, merge_key(table))
-        return ChunkOutcome(table.id, rest, done)
+        marks = lake.marks_rows and not marked
+        return ChunkOutcome(table.id, rest, done, enabled=prepared.enabled, marks=marks)
 
     def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:
         """Return the changes that are in the lake table: those that were not refused."""

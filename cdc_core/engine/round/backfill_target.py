@@ -17,6 +17,7 @@ from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.schema.steps import same_columns, same_layout
 from cdc_core.engine.slice.order import Merge
 from cdc_core.errors import CdcError, TransientError
+from cdc_core.lake.schema.features import announce
 from cdc_core.lsn import last_begin
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.spark.run_tasks import run_tasks
@@ -68,6 +69,7 @@ class BackfillTarget:
             (outcome,) = self._run(order)
         except CdcError as error:
             outcome = ChunkOutcome(table, error=error)
+        announce(str(table), outcome.enabled, marks=outcome.marks)
         if isinstance(outcome.error, TransientError):
             self._states.reload(table)
         elif outcome.error is None:

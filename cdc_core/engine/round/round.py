@@ -80,7 +80,7 @@ class Rounds:
         with self._upkeep.leaving(long_merges(self._work, orders)):
             outcomes = run_orders(self._work, orders)
         for outcome in outcomes:
-            announce(str(outcome.table), outcome.enabled)
+            announce(str(outcome.table), outcome.enabled, marks=outcome.marks)
         self._note_lost(outcomes)
         if batch is not None:
             self._note_appended(batch)

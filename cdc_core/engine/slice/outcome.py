@@ -99,7 +99,8 @@ class SliceOutcome:
     table is merged, ``done`` what was done, before an error too. ``lake`` is None if the lake table was not opened.
     ``lost``: the changelog cannot be used, and the rows were not stored. ``upkeep`` is maintenance that is due, for
     which no round waits. ``waits``: not everything was merged, because indexes of keys are to be made first (one of
-    ``upkeep``). ``enabled`` are features that the lake table has got.
+    ``upkeep``). ``enabled`` are features that the lake table has got, ``marks``: it has got deletion
+    vectors.
     """
 
     table: TableId
@@ -111,6 +112,7 @@ class SliceOutcome:
     lost: CdcError | None = None
     waits: bool = False
     enabled: frozenset[DeltaFeature] = frozenset()
+    marks: bool = False
     upkeep: tuple[UpkeepOrder, ...] = ()
     timings: Timings = Timings()
 

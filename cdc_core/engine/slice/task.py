@@ -103,7 +103,7 @@ class SliceTask:
             path = self.paths.lake(order.table)
             prepared = self.tables.prepare(self.run, path, order.schema, self.plan, self.scope)
             lake, outcome = prepared.lake, replace(outcome, enabled=prepared.enabled)
-            begun = lake.version
+            begun, marked = lake.version, lake.marks_rows
             stood = merge.position(lake, order.table, order.snapshot.token).lsn
             for step in merge.merge(order, lake, new):
                 done = done.then(step)
@@ -130,7 +130,7 @@ class SliceTask:
         stands = lake_position(lake, self.scope, order.table).lsn
         merged = stood if done.reached is None else done.reached
         found = LakeTable(lake.version, lake.identity, stands)
-        return replace(outcome, merged=merged, done=done, lake=found)
+        return replace(outcome, merged=merged, done=done, lake=found, marks=lake.marks_rows and not marked)
 
 
 def _unexpected(order: SliceOrder, error: Exception) -> LakeError:

@@ -31,8 +31,7 @@ from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.positions import check_epoch, chunk_writes_app, merge_app
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner
-from cdc_core.lake.schema.features import FeaturePolicy, announce_vectors
-from cdc_core.schema.table import TableId
+from cdc_core.lake.schema.features import FeaturePolicy
 
 # A slice that needs more time for indexes waits for them, so that the other tables of its round need not.
 _INDEX_SECONDS = 0.5
@@ -107,7 +106,7 @@ class LakeWriter:
         if expected is not None:
             expected.check(merge, lake.schema, [effect.absent])
         if effect.marked:
-            _allow_marks(lake, merge.table.id)
+            _allow_marks(lake)
         files = self._files(lake, merge, effect)
         failpoints.hit(failpoint)
         version = _commit(lake, merge, scope, files, effect.removed, more, marked=effect.marked)
@@ -147,7 +146,7 @@ class LakeWriter:
         if not self.features.marks_rows(lake):
             copy.rewrite_marked()
         if copy.marked:
-            _allow_marks(lake, merge.table.id)
+            _allow_marks(lake)
         failpoints.hit(failpoints.DURING_MERGE)
         version = _commit(lake, merge, scope, copy.added, copy.removed, marked=copy.marked)
         return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
@@ -189,13 +188,11 @@ def _commit(
     return lake.commit(added, removed, marked=marked, txns=txns, metadata=metadata, replace=replace)
 
 
-def _allow_marks(lake: DeltaTable, table: TableId) -> None:
+def _allow_marks(lake: DeltaTable) -> None:
     """Enable deletion vectors before the first commit with marks.
 
     Raises CommitConflictError if another commit was made first or followed: what was decided may not hold any more.
     """
     before = lake.version
-    if lake.enable_vectors():
-        announce_vectors(str(table))
-        if lake.version != before + 1:
-            raise CommitConflictError()
+    if lake.enable_vectors() and lake.version != before + 1:
+        raise CommitConflictError()

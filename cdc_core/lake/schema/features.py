@@ -222,15 +222,14 @@ def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
     return frozenset(columns) - stay
 
 
-def announce_vectors(table: str) -> None:
-    """As ``announce``, for deletion vectors."""
-    _log.warning("%s: Delta table feature deletionVectors was enabled; %s.", table, _VECTOR_READERS)
+def announce(table: str, features: Iterable[DeltaFeature], *, marks: bool = False) -> None:
+    """Log one line for each enabled feature: the table, the feature, and which readers support it.
 
-
-def announce(table: str, features: Iterable[DeltaFeature]) -> None:
-    """Log one line for each enabled feature: the table, the feature, and which readers support it."""
-    for feature in sorted(features):
-        _log.warning("%s: Delta table feature %s was enabled; %s.", table, feature.value, _READERS[feature])
+    ``marks``: deletion vectors were enabled, too. In the driver's process: what a task logs is not the run's.
+    """
+    names = {feature.value: _READERS[feature] for feature in features}
+    for name, readers in sorted((names | ({"deletionVectors": _VECTOR_READERS} if marks else {})).items()):
+        _log.warning("%s: Delta table feature %s was enabled; %s.", table, name, readers)
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
