@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.decode.pgoutput.not_utf8 import separated
+from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.envelope.message_event import place_of
 from cdc_core.envelope.table_events import TableEvents
 from cdc_core.envelope.transaction import CountedEvents, TransactionCounter, TransactionMark
+from cdc_core.errors import NotUtf8Error
 from cdc_core.schema.table import TableSchema
 
 
@@ -42,9 +44,9 @@ class SegmentCounter:
         self._counter.go_on(commit_lsn, counts)
 
     def marks(self, segment: SortedSegment) -> list[TransactionMark]:
-        """Return the begins and ends of a segment, in stream order. Raises ConversionError, DecodeError."""
+        """Return the begins and ends of a segment, in stream order. Raises ProtocolError."""
         self._counter.restart(segment.transactions)
-        groups = [self._events(run.table).counted(run.raw, decode_rows(run.raw, run.relation)) for run in segment.runs]
+        groups = [group for run in segment.runs for group in self._counted(run)]
         for cut in segment.truncates if self._counts_truncates else ():
             groups += [
                 CountedEvents(str(table.id), np.array([cut.seq]), np.array([index]), np.array([cut.commit_lsn]))
@@ -54,6 +56,17 @@ class SegmentCounter:
         groups += [CountedEvents(*place_of(message)) for message in inside]
         self._counter.count(groups)
         return self._counter.marked(segment.transactions)
+
+    def _counted(self, run: RelationRun) -> list[CountedEvents]:
+        events = self._events(run.table)
+        try:
+            return [events.counted(run.raw, decode_rows(run.raw, run.relation))]
+        except NotUtf8Error:
+            # It concerns its lake table. Each such row counts as one event, whether it changes its key or not.
+            good, bad, _ = separated(run.raw, run.relation)
+            seq, lsn = (bad.column(name).to_numpy() for name in ("seq", "commit_lsn"))
+            uncounted = CountedEvents(str(run.table.id), seq, np.zeros(len(seq), dtype=np.int64), lsn)
+            return [events.counted(good, decode_rows(good, run.relation)), uncounted]
 
     def _events(self, table: TableSchema) -> TableEvents:
         found = self._tables.get(table)

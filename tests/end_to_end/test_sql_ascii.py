@@ -55,6 +55,7 @@ def test_a_value_that_is_not_utf8_pauses_its_table_alone(pg, program, tmp_path):
         "column.mask.with.4.chars": "public.masked.w",
         # Of the lower of two limits, so that slices are divided into parts as well.
         "wal2lake.slice.split.rows": "8",
+        "provide.transaction.metadata": "true",
         **lake_settings(tmp_path),
     }
     file = write_properties(tmp_path / "ascii.properties", pg.properties(database, **settings))
@@ -116,6 +117,11 @@ def test_a_value_that_is_not_utf8_pauses_its_table_alone(pg, program, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     streamed(0)
     assert differing(TABLES) == [] and program.paused(file) == {}
+
+    # Rows that cannot be read are counted as events: of MORE_BAD, twice, and of the last correction.
+    ended = rows(tmp_path / "lake" / "test" / "__transactions", "select * from t where status = 'END'")
+    each = [sorted(one["data_collections"], key=str) for one in ended if one["event_count"] == len(BAD)]
+    assert each == [[{"data_collection": str(t), "event_count": 1} for t in sorted(BAD)]] * 3
 
     # Events are one stream: they end with an error.
     events = write_properties(
