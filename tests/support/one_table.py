@@ -26,6 +26,7 @@ from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.stores.changelog import Reached, append_changes
 from cdc_core.lake.write.replace import SnapshotFacts, commit_snapshot, prepare, write_rows
 from cdc_core.quality.options import QualityOptions
+from cdc_core.quality.rule_files import RuleFiles
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.options import SelectionOptions
 from tests.support.spark import AT, change_schema, lake_rows, lake_schema
@@ -63,6 +64,7 @@ class OneTable:
         self.tables = LakeTables(1)
         self.writer = LakeWriter(_MAX_BYTES, 1, str(folder))
         self.quality = QualityOptions(quality_enabled=False)
+        self.files = RuleFiles()
 
     def mark_rows(self) -> None:
         """From now on rows are marked, however small the files are."""
@@ -72,7 +74,7 @@ class OneTable:
     def task(self) -> SliceTask:
         """The engine's task over this table; rules are off unless ``quality`` says otherwise."""
         plan: Any = FixedPlan(self.row)
-        checks = TableChecks(self.quality, plan, lambda table: table)
+        checks = TableChecks(self.quality, plan, lambda table: table, self.files)
         return SliceTask(self.run, SLOT, self.paths, plan, checks, self.tables, self.writer)
 
     def open_changelog(self) -> DeltaTable:
