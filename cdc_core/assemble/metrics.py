@@ -71,7 +71,7 @@ class Meter:
                 (str(m.table), rule.name, rule.severity): rule.failed
                 for m in report.merges
                 for rule in (m.check.rules if m.check else ())
-                if rule.failed
+                if rule.failed and not rule.success
             }
             self.metrics.round(
                 report.seconds, report.lag_bytes, report.lag_seconds, merged, failed, missing, waiting, checks

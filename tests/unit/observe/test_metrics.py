@@ -77,7 +77,7 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     hooks = meter.hooks(Hooks(seen.append, seen.append))
     hooks.on_batch(BatchReport(1, {ORDERS: 5, PEOPLE: 2}, Lsn(7000), 900, 0.1, 0.75))
     assert values(meter)["MilliSecondsBehindSource", "streaming"] == 750
-    check = CheckReport(ORDERS, 5, 2, False, (RuleResult("paid", "amount", "error", 5, 2),))
+    check = CheckReport(ORDERS, 5, 2, False, (RuleResult("paid", "amount", "error", 5, 2, success=False),))
     merge = MergeReport(ORDERS, Lsn(7000), 3, 5, 2, 1, 0, 0.2, check, 2)
     hooks.on_round(RoundReport(Lsn(7000), (merge,), {PEOPLE: "paused"}, 300, 1.25, 0.5, missing={PEOPLE: 3}))
     clock.now += 2
@@ -236,7 +236,7 @@ def everything(meter):
     meter.metrics.connected(["public.orders"])
     meter.metrics.waiting("UnreachableError")
     meter.follow(seen, lambda: Waiting(0, 1, 0, 1))
-    check = CheckReport(ORDERS, 1, 1, False, (RuleResult("paid", "amount", "error", 1, 1),))
+    check = CheckReport(ORDERS, 1, 1, False, (RuleResult("paid", "amount", "error", 1, 1, success=False),))
     merge = MergeReport(ORDERS, Lsn(1), 1, 1, 1, 0, 0, 0.1, check, 1)
     meter.hooks(Hooks()).on_round(RoundReport(Lsn(1), (merge,), {PEOPLE: "paused"}, missing={ORDERS: 2}))
     meter.metrics.snapshot_started(["public.orders"])
