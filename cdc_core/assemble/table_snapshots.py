@@ -10,10 +10,11 @@ from typing import Any
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification, open_notifier
+from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.start.pauses import pause_unread
 from cdc_core.assemble.start.recorded_stream import expect_server
 from cdc_core.engine.schema.trouble import trouble_of
-from cdc_core.errors import CdcError, LakeError, TableError
+from cdc_core.errors import CdcError, LakeError, LimitExceededError, NotJudgedError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
@@ -32,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 # The stream reads the tables later, so the other tables' stream does not wait for long.
 _LATER_SECONDS, _STREAM_SECONDS = 5.0, 1.0
+_BY_RULES = (NotJudgedError, LimitExceededError)
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -70,8 +72,9 @@ def take(
         _warn_of_misfits(context, ready)
         reports, refused = _taken(context, source, spark, ready, on_progress, on_notification)
     said = {table: trouble_of(error, table, context.paths) for table, error in refused.items()}
-    told = {table: (one.reason, one.remedy) for table, one in said.items()}
-    pause_unread(context, told, PauseCause.FOLDER, "it could not be read")
+    for table, one in said.items():
+        cause = PauseCause.CHANGES_REFUSED if isinstance(refused[table], _BY_RULES) else PauseCause.FOLDER
+        pause_unread(context, {table: (one.reason, one.remedy)}, cause, "it could not be read")
     for table, one in said.items():
         if not later:
             raise TableError(one.reason, one.remedy, str(table))
@@ -141,7 +144,7 @@ def _taken(
         notify_of_snapshot(notifier, [table.id for table in tables], metered.progress(on_progress)) as listen,
         received("reading tables into the lake"),
     ):
-        run = _run(context, source, spark)
+        run = _run(context, source, spark, tables)
         taken = run.take(tables, listen)
     custom = context.config.snapshot.custom
     if custom is not None:
@@ -171,7 +174,7 @@ def reread(
         if not found.tables:
             return errors
         with received("re-reading tables"):
-            run = _run(context, source, spark())
+            run = _run(context, source, spark(), found.tables)
             return errors | run.reread(found.tables, found.merged, numbers, on_progress)
 
 
@@ -190,7 +193,7 @@ def blocking_snapshot(
         if not found.tables:
             return found.failed
         with received("taking a blocking snapshot"):
-            run = _run(context, source, spark())
+            run = _run(context, source, spark(), found.tables)
             return {**found.failed, **run.take_together(found.tables, found.merged, numbers)}
 
 
@@ -231,7 +234,7 @@ def _readable(context: RunContext, source: Source, wanted: Collection[TableId], 
     return _Readable(ready, merged, [table for table in waiting if table.id in merged], failed)
 
 
-def _run(context: RunContext, source: Source, spark: Any) -> SnapshotRun:
+def _run(context: RunContext, source: Source, spark: Any, tables: Sequence[TableSchema]) -> SnapshotRun:
     config = context.config
     settings = SnapshotSettings(
         config.snapshot,
@@ -244,5 +247,6 @@ def _run(context: RunContext, source: Source, spark: Any) -> SnapshotRun:
         config.lake.delete_modes,
         config.lake.lake_dropped_columns is DroppedColumns.KEEP,
         config.lake.lake_catalog_database,
+        table_checks(context, tables) if config.quality.quality_enabled else None,
     )
     return SnapshotRun(source, spark, context.paths, context.plan, settings)

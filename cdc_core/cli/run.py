@@ -70,7 +70,10 @@ def command(
 
 def _say_snapshot(taken: list[SnapshotReport]) -> None:
     rows = sum(report.rows for report in taken)
-    say(f"snapshot: {rows:,} rows of {len(taken)} tables", event="snapshot", rows=rows, tables=len(taken))
+    refused = sum(report.refused for report in taken)
+    aside = f"; {refused:,} rows that a rule refuses are in quarantine" if refused else ""
+    facts = {"rows": rows, "refused": refused, "tables": len(taken)}
+    say(f"snapshot: {rows:,} rows of {len(taken)} tables{aside}", event="snapshot", **facts)
 
 
 def _say_streaming() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from rich.console import Console
 
@@ -30,6 +32,8 @@ def command(config: ConnectorFile, tables: tuple[TableId, ...], log_format: str 
         reports = connector.snapshot(tables or None, on_progress=on_progress)
     for report in reports:
         before = f", {report.rows_kept:,} of them read by an earlier run" if report.rows_kept else ""
-        told = f"{report.table}: {report.rows:,} rows as of {report.lsn} in {report.seconds:.1f} s{before}"
-        say(told, event="table read", table=str(report.table), rows=report.rows, lsn=str(report.lsn))
+        aside = f"; {report.refused:,} rows that a rule refuses are in quarantine" if report.refused else ""
+        told = f"{report.table}: {report.rows:,} rows as of {report.lsn} in {report.seconds:.1f} s{before}{aside}"
+        facts: dict[str, Any] = {"rows": report.rows, "refused": report.refused, "lsn": str(report.lsn)}
+        say(told, event="table read", table=str(report.table), **facts)
     return DONE

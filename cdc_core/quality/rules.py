@@ -213,8 +213,8 @@ def _row_rules() -> tuple[Rule, ...]:
         Rule(
             "position_valid",
             "__commit_lsn",
-            "coalesce(__commit_lsn > 0 and __tx_index >= case when __op = 'r' then -1 else 0 end, false)",
-            "the row has a commit LSN above zero and an index in its transaction",
+            "coalesce(__commit_lsn > 0 and (__tx_index >= 0 or __op = 'r'), false)",
+            "the row has a commit LSN above zero and, unless it was read, an index in its transaction",
             origin=Origin.ROW,
         ),
         Rule(

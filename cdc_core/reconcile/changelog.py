@@ -21,10 +21,10 @@ from cdc_core.lake.positions import expired_app, has_rows_of_changes
 from cdc_core.lake.reduce.latest import reduce_slice
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import hidden
-from cdc_core.lake.stores.changelog import read_changes
-from cdc_core.lake.stores.quarantine import refused_among
+from cdc_core.lake.stores.changelog import read_changes, read_positions
+from cdc_core.lake.stores.quarantine import refused_among, refused_reads
 from cdc_core.reconcile.between import stored_changes
-from cdc_core.reconcile.judge import after_truncate
+from cdc_core.reconcile.judge import after_truncate, touched_keys
 from cdc_core.reconcile.key_texts import key_list
 from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.reports import ChangelogFound, KeyList
@@ -71,7 +71,7 @@ def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, mo
     quarantine = DeltaTable.open(paths.quarantine(target.table.id))
     try:
         changes = _merged_changes(target, rows)
-        found = replace(found, keys=_wrong_keys(target, changes, quarantine, limit))
+        found = replace(found, keys=_wrong_keys(target, rows, changes, quarantine, limit))
     except NotComparableError as error:
         return replace(found, reason=error.message)
     if CURRENT not in target.lake.schema.names or sum(file.size for file in target.lake.files) > most_bytes:
@@ -111,13 +111,22 @@ def _merged_changes(target: Target, rows: EpochRows) -> pa.Table:
     return stored_changes(found, target.typer, version.schema_version)
 
 
-def _wrong_keys(target: Target, changes: pa.Table, quarantine: DeltaTable | None, limit: int) -> KeyList:
-    """Return the keys whose row is not the last state that the changes give it."""
+def _wrong_keys(
+    target: Target, stored: EpochRows, changes: pa.Table, quarantine: DeltaTable | None, limit: int
+) -> KeyList:
+    """Return the keys whose row is not the last state that the changes give it.
+
+    Of keys whose row was refused when it was read, the changes say nothing: the lake has no row there since.
+    """
     compared, version = target.compared, target.version
     key = compared.key
     assert key is not None
+    reads = None
     if quarantine is not None:
-        changes = changes.filter(pa.array(~refused_among(changes, quarantine, version.place.merge_token)))
+        token = version.place.merge_token
+        changes = changes.filter(pa.array(~refused_among(changes, quarantine, token)))
+        reads = read_positions(stored, refused_reads(quarantine, token))
+        reads = stored_changes(reads, target.typer, version.schema_version)
     changes, _ = after_truncate(changes)
     if not changes.num_rows:
         return KeyList()
@@ -134,4 +143,6 @@ def _wrong_keys(target: Target, changes: pa.Table, quarantine: DeltaTable | None
     equal = np.zeros(keys.num_rows, dtype=bool)
     equal[at[compared.digests(lake) == wanted[at]]] = True
     wrong = (held != np.where(made.deleted, 0, 1)) | (known & ~made.deleted & ~equal)
+    if reads is not None and reads.num_rows:
+        wrong &= ~touched_keys(reads, keys, compared)
     return key_list(keys.filter(pa.array(wrong)), key, limit)

@@ -125,7 +125,8 @@ def judge_multiset(source: np.ndarray, lake: np.ndarray, between: Between, compa
     """
     left = multiset_left(source, lake, between, compared)[1]
     missing, extra = int(left[left > 0].sum()), int(-left[left < 0].sum())
-    refused = int(np.count_nonzero(is_op(between.refused, "c"))) if between.refused.num_rows else 0
+    ops = between.refused
+    refused = int(np.count_nonzero(is_op(ops, "c") | is_op(ops, "r"))) if ops.num_rows else 0
     return Differences(KeyList(missing), KeyList(extra), quarantined=KeyList(refused))
 
 

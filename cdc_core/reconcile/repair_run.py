@@ -138,8 +138,8 @@ class RepairRun:
 
 
 def _repaired(before: TableResult, found: Differences, unrepaired: tuple[Unrepaired, ...]) -> TableResult:
-    """Return a table's result with what is found after its repair."""
-    count = max(0, before.found.count - found.count)
+    """Return a table's result with what is found after its repair; rows that a rule refused are not repaired."""
+    count = max(0, before.found.count - found.count - found.quarantined.count)
     return replace(before, state=found.state, found=found, repaired=count, unrepaired=unrepaired)
 
 

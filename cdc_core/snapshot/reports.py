@@ -13,7 +13,8 @@ class SnapshotReport:
     """One table's snapshot, as committed to the lake. ``lsn`` is the position at which it shows the source.
 
     ``rows_kept`` of its ``rows`` were read by an earlier, interrupted attempt; if there are any, ``rows`` may include
-    rows that no longer exist at ``lsn`` and are deleted with the first merge.
+    rows that no longer exist at ``lsn`` and are deleted with the first merge. ``refused`` rows were kept out of the
+    lake: they are in quarantine.
     """
 
     table: TableId
@@ -23,6 +24,7 @@ class SnapshotReport:
     lake_version: int
     skipped: bool = False
     rows_kept: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ def snapshot(report: SnapshotReport) -> Metadata:
     }
     if report.rows_kept:
         found["rows_kept"] = report.rows_kept
+    if report.refused:
+        found["rows_in_quarantine"] = report.refused
     return found | {"skipped": True} if report.skipped else found
 
 

@@ -240,6 +240,10 @@ def test_a_running_stream_replays_resumes_and_reads_again_what_other_commands_as
         one.pg.execute(one.database, "insert into docs values (1000, -1, 'dropped', 'b')")
         wait_until(lambda: len(one.waiting()) == 1, 60, "a change in quarantine")
         assert "1 dropped, 0 still waiting" in one.replay("--drop").stderr
+        # What was accepted is judged anew when it is read again.
+        done = one.program.run("snapshot", one.file, "public.docs")
+        assert done.returncode == 1 and "92 of 95 rows read from public.docs fail a rule" in done.stderr, done.stderr
+        (one.rules / "public.docs.yaml").write_text(RULES.replace("n >= 0", "n > -1000"))
         done = one.program.run("snapshot", one.file, "public.docs", "public.late")
         assert done.returncode == 0 and "public.docs: 95 rows as of" in done.stderr, done.stderr
         assert difference(one.file, [DOCS, LATE]) == []

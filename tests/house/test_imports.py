@@ -80,7 +80,7 @@ FLOORS = {
         {"source", "preflight"},
     ],
     "cdc_core.snapshot": [
-        {"reports", "snapshotter", "sender_renewal"},
+        {"reports", "snapshotter", "sender_renewal", "refused"},
         {"options"},
         {"unsent", "locks"},
         {"modes", "notifications", "reread"},

@@ -56,7 +56,14 @@ from cdc_core.engine.backfill.transitions import (
     step,
 )
 from cdc_core.engine.slice.order import Merge
-from cdc_core.errors import CdcError, OlderTransactionsError, RereadNeededError, TransientError
+from cdc_core.errors import (
+    CdcError,
+    LimitExceededError,
+    NotJudgedError,
+    OlderTransactionsError,
+    RereadNeededError,
+    TransientError,
+)
 from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
@@ -261,7 +268,11 @@ class LakeSnapshots:
         outcome = lake.apply_chunks(ChunkOrder(order, group.chunks, durable.scanned, group.reached, reads))
         self._pace.note_written(began)
         if outcome.error is not None:
-            table = group.table.id
+            table, error = group.table.id, outcome.error
+            if isinstance(error, (NotJudgedError, LimitExceededError)):
+                _log.error("%s is skipped by the incremental snapshot: %s", table, error)
+                self._step(WriteFailed(from_start=False, is_final=True))
+                return
             _log.warning("Rows of %s could not be written to the lake and will be re-read: %s", table, outcome.error)
             # Changes since the table was started can no longer be read: its snapshot starts again.
             self._step(WriteFailed(from_start=isinstance(outcome.error, RereadNeededError)))

@@ -8,19 +8,20 @@ may be repeated: writing rows again that were already written does not change th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.engine.backfill.gate import ChunkGate
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied
 from cdc_core.engine.slice.schema_versions import by_schema_version, keyed_slices
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
 from cdc_core.lake.apply.changes import Changes
-from cdc_core.lake.apply.chunk_rows import ChunkRows, chunk_changes, key_texts, moved_unsent
+from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, moved_unsent
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
@@ -61,7 +62,8 @@ class ChunkOrder:
 class ChunkOutcome:
     """The result. ``rest`` are the keys to be read again, None if they cannot be converted to text.
 
-    ``applied`` was committed, None without chunks. ``enabled`` and ``marks`` as of ``SliceOutcome``.
+    ``applied`` was committed, None without chunks. ``enabled`` and ``marks`` as of ``SliceOutcome``. ``refused`` rows
+    were quarantined instead; ``reasons`` is how many of them fail each rule.
     """
 
     table: TableId
@@ -70,6 +72,8 @@ class ChunkOutcome:
     error: CdcError | None = None
     enabled: frozenset[DeltaFeature] = frozenset()
     marks: bool = False
+    refused: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +108,31 @@ class ChunkTask:
         chunks = [_rows_of(chunk, owner, table.id) for chunk in order.chunks]
         changes = self._changes(order)
         since = lake.version
-        rest = self._moved(changes, table, lake.schema)
+        # Also changes that were searched before and that a chunk does not show: if it was read to find the row at such
+        # a key, it was read too early. A commit may be in the stream long before snapshots show it.
+        rest = self._texts(moved_unsent(changes, merge_key(table), lake.schema), table)
         if order.ordinal is not None and chunks:
             self._keep_events(chunks, order)
         if not chunks:
             return ChunkOutcome(table.id, rest, enabled=prepared.enabled)
-        found = chunk_changes(chunks, self._merged(changes, target), merge_key(table), lake.schema, target.to_lsn)
+        gate = ChunkGate(slices, target, lake)
+        admitted = gate.admit(chunks, self._merged(changes, target))
+        if admitted.refused:
+            failpoints.hit(failpoints.AFTER_QUARANTINE)
+        found = admitted.states.changes()
         done = on_conflict(lambda: self._write(lake, target, found), lake)
+        gate.settle(admitted)
         maintain_after(lake, since, slices.writer.history_minutes, merge_key(table))
         marks = lake.marks_rows and not marked
-        return ChunkOutcome(table.id, rest, done, enabled=prepared.enabled, marks=marks)
+        return ChunkOutcome(
+            table.id,
+            rest,
+            done,
+            enabled=prepared.enabled,
+            marks=marks,
+            refused=admitted.refused,
+            reasons=admitted.reasons,
+        )
 
     def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:
         """Return the changes that are in the lake table: those that were not refused."""
@@ -163,11 +182,9 @@ class ChunkTask:
             )
         return found[0][1] if found else schema.empty_table()
 
-    def _moved(self, changes: pa.Table, table: TableSchema, schema: pa.Schema) -> tuple[Key, ...] | None:
+    def _texts(self, keys: pa.Table, table: TableSchema) -> tuple[Key, ...] | None:
+        """Return keys that are to be read again as text, None if that is not possible."""
         key = merge_key(table)
-        # Also changes that were searched before and that a chunk does not show: if it was read to find the row at such
-        # a key, it was read too early. A commit may be in the stream long before snapshots show it.
-        keys = moved_unsent(changes, key, schema)
         if not keys.num_rows:
             return ()
         # The row of the source cannot be found by a hashed key.

@@ -143,9 +143,13 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """The waiting group could not be written. ``from_start``: the table can only be read again from its first row."""
+    """The waiting group could not be written. ``from_start``: the table can only be read again from its first row.
+
+    ``is_final``: another attempt would end in the same way, so the table is skipped.
+    """
 
     from_start: bool
+    is_final: bool = False
 
 
 Event = Requested | ReadBegun | GroupRead | ReadFailed | Postponed | Followed | WriteBegun | Written | WriteFailed
@@ -247,6 +251,8 @@ def step(state: Backfill, event: Event) -> Step:
             found = _write_begun(state)
         case Written():
             found = _written(state, event)
+        case WriteFailed(is_final=True):
+            found = _ended(state, ScanStatus.SKIPPED)
         case WriteFailed(from_start):
             again = _restarted(state, state.durable.passes) if from_start else (state, ())
             found = _then(again, _retried)

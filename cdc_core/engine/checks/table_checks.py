@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from cdc_core.engine.checks.constraints import constraint_marks
 from cdc_core.engine.reports import CheckReport, RuleResult
-from cdc_core.errors import TableError
+from cdc_core.errors import CdcError, LimitExceededError, NotJudgedError, TableError, TransientError
 from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.quality.options import Limits, QualityOptions, Recent
+from cdc_core.lake.stores.snapshot_events import as_reads
+from cdc_core.quality.options import WINDOW, Limits, QualityOptions, Recent
 from cdc_core.quality.rule_files import RuleFiles
 from cdc_core.quality.rules import CONDITION, KEY_UNIQUE, By, Origin, Rule, Severity, rules_for
 from cdc_core.schema.table import TableId, TableSchema
@@ -114,6 +115,43 @@ class TableChecks:
             accept=accept,
             is_slice=is_batch and not accept_all,
         )
+
+    def judge_reads(
+        self, table: TableSchema, rows: pa.Table, since: Mapping[str, int] | None = None
+    ) -> tuple[np.ndarray, pa.ListArray] | None:
+        """Judge lake rows that were read from the source, before any of them enters the lake.
+
+        Returns which rows a rule refuses, and the rules that each of these fails: bool[N], list<string>[refused rows];
+        None if none is refused. Rules over several rows are not evaluated. Raises NotJudgedError if they cannot be
+        judged, TransientError of the server.
+        """
+        if not rows.num_rows:
+            return None
+        reads = as_reads(rows)
+        at = reads.schema.get_field_index("__tx_index")
+        reads = reads.set_column(at, reads.schema.field(at), pa.array(np.arange(rows.num_rows)))
+        try:
+            found = self.judged(table, reads, since, is_batch=False)
+        except TransientError:
+            raise
+        except Exception as error:
+            said = error.message if isinstance(error, CdcError) else f"evaluating them failed ({type(error).__name__})."
+            told = f"Rows read from {table.id} could not be checked against its rules: {said}"
+            raise NotJudgedError(told, "Correct the rule.", str(table.id)) from error
+        if found is None or found.refused is None or found.reasons is None:
+            return None
+        return np.asarray(found.refused), found.reasons
+
+    def require_limits(self, table: TableId, refused: int, rows: int) -> None:
+        """Raise LimitExceededError if more of the rows that were read of a table are refused than may be."""
+        limits = self._limits(table)
+        if refused > limits.share * max(rows, WINDOW) or (limits.rows and refused > limits.rows):
+            raise LimitExceededError(
+                f"{refused:,} of {rows:,} rows read from {table} fail a rule, more than the table's limits allow "
+                f"({limits.share:g} of its rows; {limits.rows or 'any number of'} rows).",
+                "Correct the source or the rule, or raise the limit.",
+                str(table),
+            )
 
     def has_unique_key(self, table: TableSchema) -> bool:
         """Whether a batch of the table's changes is checked for repeated keys."""

@@ -7,6 +7,7 @@ what they wrote is loaded again.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -20,7 +21,10 @@ from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.schema.features import announce
 from cdc_core.lsn import last_begin
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.refused import told
 from cdc_core.spark.run_tasks import run_tasks
+
+_log = logging.getLogger(__name__)
 
 
 class BackfillTarget:
@@ -98,6 +102,10 @@ class BackfillTarget:
     def _note_applied(self, target: Merge, outcome: ChunkOutcome) -> None:
         merge_state = self._states.of(target.table.id)
         merge_state.merged = max(merge_state.merged or 0, target.to_lsn)
+        if outcome.refused:
+            merge_state.waiting = True
+            found = (target.table.id, f"{outcome.refused:,}", told(outcome.reasons))
+            _log.warning("%s: %s rows that were read are in quarantine (%s).", *found)
         if outcome.applied is not None:
             merge_state.shown = target.to_lsn
             merge_state.version, merge_state.checked_at = outcome.applied.version, time.monotonic()

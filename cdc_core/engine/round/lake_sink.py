@@ -196,8 +196,9 @@ class LakeSink:
         return not self._merge_states.holds_back(table, 0)
 
     def is_to_be_read(self, table: TableId) -> bool:
-        """Whether a re-read of the table is recorded or under way."""
-        return self._merge_states.of(table).versions.reread is not None or table in self._watch.rereads
+        """Whether a re-read of the table is under way, or is recorded and no pause keeps it from being begun."""
+        versions = self._merge_states.of(table).versions
+        return table in self._watch.rereads or (versions.reread is not None and versions.paused is None)
 
     def last_read(self, table: TableId) -> SnapshotReport | None:
         """Return the report of the table's last re-read since ``begin_again``."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cdc_core.errors import CdcError, NotUtf8Error, SharedFolderError, UnreadableError, UnsendableRowError
+from cdc_core.errors import (
+    CdcError,
+    LimitExceededError,
+    NotJudgedError,
+    NotUtf8Error,
+    SharedFolderError,
+    UnreadableError,
+    UnsendableRowError,
+)
 from cdc_core.lake.paths import LakePaths
 from cdc_core.schema.table import TableId
 
@@ -24,7 +32,7 @@ def trouble_of(error: CdcError, table: TableId, paths: LakePaths) -> Trouble:
     then = f"then run wal2lake replay with {table}"
     if isinstance(error, NotUtf8Error):
         return Trouble(error.message, f"Correct such values in the source, {then}: it re-reads the table.", True)
-    if isinstance(error, UnsendableRowError):
+    if isinstance(error, (UnsendableRowError, NotJudgedError, LimitExceededError)):
         return Trouble(error.message, f"{error.remedy[:-1]}, {then}: it re-reads the table.")
     if isinstance(error, SharedFolderError):
         # Its changelog's folder is the other table's, too, or would become this one's and be refused to the other.

@@ -61,7 +61,7 @@ class Filtered:
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class WaitingRows:
     """The rows in quarantine before the slice. ``reasons``: one list per row; ``effects``, ``refused``: see ``hold``.
 
     Shape: rows[W], W lists, int8[W], bool[W]
@@ -127,7 +127,7 @@ class TableQuarantine:
         merge, bad = self.merge, None if found is None else found.refused
         if bad is None and not merge.waiting:
             return Filtered(changes, changes.slice(0, 0))
-        waited = self._waited(changes.schema)
+        waited = self.waited(changes.schema)
         # A commit that was made first may have been a part of the slice itself.
         fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > self.place.merged)
         refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
@@ -139,13 +139,13 @@ class TableQuarantine:
         held = defer(every, refused, effects, merge_key(merge.table), self.schema)
         return self._written(waited, every, held, found, max_waiting, follows)
 
-    def _waited(self, schema: pa.Schema) -> _Waiting:
+    def waited(self, schema: pa.Schema) -> WaitingRows:
         """Return the rows in quarantine, with the columns of the slice."""
         merge, table = self.merge, self.merge.table.id
         quarantine = opened(self.run, self.paths.quarantine(table))
         places = None if quarantine is None else waiting_rows(quarantine, self.place)
         if places is None or not places.num_rows:
-            return _Waiting(schema.empty_table())
+            return WaitingRows(schema.empty_table())
         changelog = opened(self.run, self.paths.changelog(table))
         read = None if changelog is None else read_positions(EpochRows.of(changelog, self.scope), places)
         if read is None or read.num_rows != places.num_rows:
@@ -157,17 +157,23 @@ class TableQuarantine:
             )
         found = by_schema_version(read) if merge.schema.views else []
         for schema_version, changes in found:
-            if not survey(changes).only_inserts:
+            if not set(survey(changes).ops) <= {"c", "r"}:
                 require_key_of(merge.schema, schema_version, merge.table)
         parts = [projected(merge.schema, schema_version, changes) for schema_version, changes in found] or [read]
         rows = pa.concat_tables([conform(part, schema) for part in parts])
         refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
         if merge.replay is not None and not merge.replay.drop:
             refused, reasons = _judged_again(rows, merge.replay, self.judge, reasons)
-        return _Waiting(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
+        return WaitingRows(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 
     def _written(
-        self, waited: _Waiting, every: pa.Table, held: Deferred, found: Checked | None, max_waiting: int, follows: bool
+        self,
+        waited: WaitingRows,
+        every: pa.Table,
+        held: Deferred,
+        found: Checked | None,
+        max_waiting: int,
+        follows: bool,
     ) -> Filtered:
         """Write what changes in the quarantine table, and return what is left for the lake."""
         merge, before, effects = self.merge, waited.rows.num_rows, held.effects
@@ -180,11 +186,13 @@ class TableQuarantine:
         if is_written or merge.waiting:
             path = self.paths.quarantine(merge.table.id)
             write_quarantine(new, path, self.place, merge.to_lsn, settled, follows)
-        late = pa.array(held.rows.column("__commit_lsn").to_numpy() > self.place.merged)
+        # A row that was read is before the slice, whatever its LSN: the snapshot may be newer than what is merged.
+        late = held.rows.column("__commit_lsn").to_numpy() > self.place.merged
+        late = pa.array(late & (held.rows.column("__tx_index").to_numpy() >= 0))
         rows, earlier = held.rows.filter(late), held.rows.filter(pc.invert(late))
         return Filtered(rows, earlier, QuarantineReport(waiting, replayed), is_written)
 
-    def _dropped(self, waited: _Waiting, changes: pa.Table) -> Filtered:
+    def _dropped(self, waited: WaitingRows, changes: pa.Table) -> Filtered:
         """Discard the rows in quarantine; there are no other changes to be merged."""
         merge, count = self.merge, waited.rows.num_rows
         if changes.num_rows:
@@ -203,7 +211,7 @@ class TableQuarantine:
         return Filtered(empty, empty, QuarantineReport(dropped=count), bool(count))
 
 
-def _settled(waited: _Waiting, held: Deferred) -> tuple[Settled | None, int]:
+def _settled(waited: WaitingRows, held: Deferred) -> tuple[Settled | None, int]:
     """Return what becomes of the rows that were in quarantine, None if nothing does, and how many were merged."""
     effects = held.effects[: waited.rows.num_rows]
     changed = effects != waited.effects
@@ -235,6 +243,13 @@ def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key:
 
     made = as_quarantine_rows(rows, pa.array(reasons, pa.list_(pa.string())), key)
     return made.append_column("effects", pa.array(effects, pa.int8()))
+
+
+def settle(path: str, place: LakePosition, rows: pa.Table, effects: np.ndarray, table: TableSchema) -> None:
+    """Leave waiting change rows these effects; the others are superseded by what the lake table at ``place`` has."""
+    settled = Settled(rows.select(_POSITION), effects, [str(QuarantineStatus.SUPERSEDED)] * rows.num_rows)
+    none = _as_rows(rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), merge_key(table))
+    write_quarantine(none, path, place, place.merged, settled)
 
 
 def too_many(table: TableId, waiting: int, most: int) -> TableError:

@@ -48,7 +48,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.reduce.history import found_versions
-from cdc_core.lake.reduce.latest import reduce_slice
+from cdc_core.lake.reduce.latest import ReducedSlice, image_schema, images_of_keys, reduce_slice
 from cdc_core.lake.reduce.soft import reduce_soft
 from cdc_core.lake.rows.images import chosen, column, image, texts_of, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
@@ -95,10 +95,46 @@ def _fields(schema: pa.Schema) -> list[tuple[str, pa.Field]]:
     return [(each.name, each) for each in schema]
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkStates:
+    """The states that keys get by chunks, for a lake table of ``schema`` that is merged up to the LSN ``at``.
+
+    ``events`` is the number of rows and changes that they are made of.
+    """
+
+    reduced: ReducedSlice
+    schema: pa.Schema
+    at: int
+    events: int
+
+    @property
+    def rows(self) -> pa.Table:
+        """The states of keys that have one; in mode soft also of rows that were deleted since. Shape: lake rows[S]"""
+        return self.reduced.rows.filter(pa.array(~self.reduced.deleted))
+
+    @property
+    def keys(self) -> pa.Table:
+        """Their keys. Shape: [S]"""
+        return self.reduced.keys.filter(pa.array(~self.reduced.deleted))
+
+    def changes(self) -> Changes:
+        """Return the changes that these states make to the lake table."""
+        if mode_of(self.schema.names) is DeleteMode.HISTORY:
+            return VersionedChanges(self.events, False, found_versions(self.reduced, self.schema, self.at))
+        return KeyedChanges(self.events, False, self.reduced)
+
+
 def chunk_changes(
     chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int
 ) -> Changes:
-    """Return the changes that the chunks, in reading order, make to a lake table merged up to the LSN ``at``.
+    """Return the changes that the chunks make to a lake table (``chunk_states``)."""
+    return chunk_states(chunks, changes, key, schema, at).changes()
+
+
+def chunk_states(
+    chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int
+) -> ChunkStates:
+    """Return the states of the keys of chunks, in reading order, in a lake table merged up to the LSN ``at``.
 
     ``changes`` are change rows of ``schema``'s columns (a part of them) committed up to ``at``, at least all that one
     of the chunks does not show, without those that a rule refused. ``schema`` is the lake's. If the table keeps deleted
@@ -120,10 +156,39 @@ def chunk_changes(
     is_read = column(reduced.rows, "__tx_index").to_numpy() < 0
     lsn = np.where(is_read, at, column(reduced.rows, "__commit_lsn").to_numpy())
     made = reduced.rows.set_column(place, reduced.rows.schema.field(place), pa.array(lsn, pa.int64()))
-    done = replace(reduced, rows=made)
-    if mode is DeleteMode.HISTORY:
-        return VersionedChanges(rows.num_rows, False, found_versions(done, schema, at))
-    return KeyedChanges(rows.num_rows, False, done)
+    return ChunkStates(replace(reduced, rows=made), schema, at, rows.num_rows)
+
+
+def without_keys(
+    chunks: Sequence[ChunkRows],
+    changes: pa.Table,
+    keys: pa.Table,
+    key: KeyColumns,
+    schema: pa.Schema,
+    *,
+    are_gone: bool = False,
+) -> tuple[list[ChunkRows], pa.Table]:
+    """Return chunks and changes without those of some keys. ``are_gone``: their rows are deleted in the lake instead.
+
+    Shape: keys[K] with the columns of ``KeyColumns.read``
+    """
+    index, wanted = KeyIndex.of(key, keys)[0], pa.schema([schema.field(name) for name in key.read])
+
+    def rest(rows: pa.Table) -> pa.Table:
+        return rows.filter(pa.array(index.match(conform(rows, wanted)) < 0))
+
+    left = []
+    for number, chunk in enumerate(chunks):
+        gone = None if chunk.gone is None else rest(chunk.gone)
+        if are_gone and number == len(chunks) - 1:
+            gone = pa.concat_tables([conform(each, wanted) for each in (gone, keys) if each is not None])
+        left.append(replace(chunk, rows=rest(chunk.rows), gone=gone))
+    if not changes.num_rows:
+        return left, changes
+    after, before, has_before = images_of_keys(changes, key, image_schema(schema))
+    touched = validity(column(changes, "after")) & (index.coder.codes(after) >= 0)
+    touched |= has_before & (index.coder.codes(before) >= 0)
+    return left, changes.filter(pa.array(~touched))
 
 
 def moved_unsent(changes: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:

@@ -94,7 +94,7 @@ def read_changes(
     needed: Callable[[pa.Table], pa.Table] | None = None,
     may_have: Callable[[DataFile], bool] = lambda file: True,
 ) -> pa.Table:
-    """Return change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order, without snapshot reads (index -1).
+    """Return change rows with ``from_lsn < __commit_lsn <= to_lsn`` in stream order, without rows read (op r).
 
     Files whose statistics exclude such rows are not opened, nor those that ``may_have`` excludes. ``needed`` filters
     the rows of each file.
@@ -114,7 +114,7 @@ def files_between(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> list[Dat
         low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
         if (low is not None and low > to_lsn) or (high is not None and high <= from_lsn):
             continue
-        if file.maximum.get("__tx_index") != -1:
+        if file.maximum.get("__tx_index", 0) >= 0:
             found.append(file)
     return found
 
@@ -134,7 +134,8 @@ def stream_changes(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> Iterato
 
 def last_schema_version(changelog: ChangeRows) -> int:
     """Return the number of the schema version of the last change; 0 without a change, or where none was recorded."""
-    last = max((file.maximum.get("__commit_lsn", 0) for file in changelog.files), default=0)
+    every = files_between(changelog, -1, 2**63 - 1)
+    last = max((file.maximum.get("__commit_lsn", 0) for file in every), default=0)
     names = sorted({"__commit_lsn", "__tx_index", SCHEMA_VERSION} & {*changelog.schema.names})
     parts = [changelog.read(file, names) for file in files_between(changelog, last - 1, last)]
     if not parts:

@@ -3,15 +3,19 @@
 A Delta table with one row per change row, identified by its position and the snapshot in force. The change row itself
 is in the changelog, from which it is read when it is replayed; ``row`` is its text for users.
 
+Rows that were read from the source (op r) have an index below -1, which no other row of the table's changelog has
+(``snapshot/refused``). Those of a snapshot are written before it is in force, under its token: they wait from the
+commit that puts it in force, whatever LSN is merged since.
+
 A row is written, or its state changed, before the corresponding commit of the lake. So each contains the LSN up to
 which that commit merges the lake (``__round``) and its previous state: until the lake has reached that LSN, the new
 state does not apply. A crash between the two commits thus leaves rows that the next round overwrites, and the tables
-cannot disagree. A new snapshot starts over: rows written under another token no longer wait.
+cannot disagree. A new snapshot starts over: rows written under an earlier token no longer wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -37,6 +41,7 @@ WAITS_FOR_EARLIER = "waits_for_earlier_change"
 _APP = "wal2lake:quarantine"
 
 _POSITION = ["__commit_lsn", "__tx_index"]
+_UPSERT = 1  # the only effect of a row that was read (``reduce/deferred_changes``)
 _AT = pa.timestamp("us", tz="UTC")
 _STATE = pa.schema(
     [
@@ -116,7 +121,8 @@ def waiting_rows(table: DeltaTable, place: LakePosition) -> pa.Table:
         names = [*_POSITION, "reasons", *_STATE.names]
         rows = table.read(file, [name for name in names if name in table.schema.names])
         effects = _in_force(rows, place)
-        is_there = (_ints(rows, "__token") == place.merge_token) & (_ints(rows, _POSITION[0]) <= place.merged)
+        is_merged = (_ints(rows, _POSITION[0]) <= place.merged) | _are_reads(rows)
+        is_there = (_ints(rows, "__token") == place.merge_token) & is_merged
         found = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
         parts.append(found.filter(pa.array(is_there & (effects != 0))))
     if not parts:
@@ -143,15 +149,28 @@ def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
     ``token`` is that of the snapshot in force: it shows the rows that were refused under an earlier one.
     """
     found = np.zeros(rows.num_rows, dtype=bool)
+    for held in _missing(table, token) if rows.num_rows else ():
+        found |= _is_in(rows, held)
+    return found
+
+
+def refused_reads(table: DeltaTable, token: int) -> pa.Table:
+    """Return the positions of rows that were read from the source and are not in the lake (``refused_among``)."""
+    none = pa.schema([(name, pa.int64()) for name in _POSITION]).empty_table()
+    parts = (held.filter(pa.array(_are_reads(held))).select(_POSITION) for held in _missing(table, token))
+    return pa.concat_tables([none, *parts])
+
+
+def _missing(table: DeltaTable, token: int) -> Iterator[pa.Table]:
+    """Yield the rows of each file that are not in the lake, with their positions."""
     names = [name for name in (*_POSITION, "status", "__token") if name in table.schema.names]
-    for file in table.files if rows.num_rows else ():
+    for file in table.files:
         held = _under(table.read(file, names), token)
         if "status" in names:
             # In tables written before the column status existed every refused row is missing in the lake.
             lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
             held = held.filter(pc.is_in(held.column("status"), value_set=lost))
-        found |= _is_in(rows, held)
-    return found
+        yield held
 
 
 def quarantined_under(table: DeltaTable, token: int) -> pa.Table:
@@ -215,6 +234,55 @@ def write_quarantine(
     return on_conflict(attempt, table)
 
 
+def quarantine_reads(path: str, parts: Iterable[pa.Table], token: int) -> None:
+    """Add rows that a snapshot has read, which wait from the commit that puts it in force; one part is in memory.
+
+    ``parts`` are as in ``write_quarantine``, without ``effects``. ``token`` is the snapshot's.
+    """
+    table: DeltaTable | None = None
+    files: list[DataFile] = []
+    for part in parts:
+        effects = pa.array(np.full(part.num_rows, _UPSERT, dtype=np.int8))
+        rows = _fresh(part.append_column("effects", effects), LakePosition(token, None), 0, datetime.now(UTC))
+        table = table or DeltaTable.open(path) or DeltaTable.create(path, rows.schema, {})
+        if not set(rows.schema.names) <= set(table.schema.names):
+            table.widen(rows.schema)
+        files.append(table.write(conform(rows, table.schema)))
+    if table is None:
+        return
+    target = table
+    on_conflict(lambda: target.commit(files, txns={_APP: (target.txn(_APP) or 0) + 1}), target)
+
+
+def end_former(path: str, token: int) -> None:
+    """Mark rows that waited under other snapshots as superseded, once the snapshot ``token`` is in force."""
+    table, now = DeltaTable.open(path), datetime.now(UTC)
+    if table is None or "__effects" not in table.schema.names:
+        return
+    quarantine = table
+
+    def attempt() -> None:
+        removed, added = list[DataFile](), list[DataFile]()
+        for file in quarantine.files:
+            if file.maximum.get("__effects") == 0 or file.minimum.get("__token") == token == file.maximum["__token"]:
+                continue
+            held = quarantine.read(file)
+            former = np.flatnonzero((_ints(held, "__token") != token) & (_ints(held, "__effects") != 0))
+            if len(former):
+                states = [state.ended(now) for state in _states(held.take(pa.array(former)))]
+                removed.append(file)
+                added.append(quarantine.write(_with_states(held, former, states)))
+        if removed:
+            quarantine.commit(added, removed, txns={_APP: (quarantine.txn(_APP) or 0) + 1})
+
+    on_conflict(attempt, quarantine)
+
+
+def _are_reads(rows: pa.Table) -> np.ndarray:
+    """Return which rows were read from the source, and are no changes. Shape: table[N] -> bool[N]."""
+    return np.asarray(_ints(rows, _POSITION[1]) < 0)
+
+
 def _is_at_rest(file: DataFile, place: LakePosition) -> bool:
     """Whether, by the log's statistics, the lake has reached all rounds and positions of a file's rows."""
     known = {"__effects", "__commit_lsn", "__round", "__token"} <= set(file.maximum) & set(file.minimum)
@@ -265,9 +333,10 @@ def _brought_up(
     token, lsn, reached = (_ints(held, name) for name in ("__token", "__commit_lsn", "__round"))
     mine = token == place.merge_token
     earlier = mine & (reached == round_lsn) if follows else np.zeros(held.num_rows, dtype=bool)
-    kept = earlier | ~(mine & (lsn > place.merged))
+    kept = earlier | _are_reads(held) | ~(mine & (lsn > place.merged))
     undone = mine & kept & ~earlier & (reached > place.merged)
-    ended = ~mine & (_ints(held, "__effects") != 0)
+    # Rows of a later token were read by a snapshot that is not in force yet.
+    ended = (token < place.merge_token) & (_ints(held, "__effects") != 0)
     at = _places(held, settled.places) if settled is not None else np.full(held.num_rows, -1)
     at = np.where(mine & kept, at, -1)
     if kept.all() and not (undone.any() or ended.any() or (at >= 0).any()):

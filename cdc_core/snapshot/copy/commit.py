@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.features import announce, features_on
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.spark.register import register
+from cdc_core.lake.stores.quarantine import end_former, quarantine_reads
 from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.write.replace import commit_snapshot
@@ -27,8 +29,11 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.copy.range_tracker import RangeTracker
 from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.settings import SnapshotSettings
+from cdc_core.snapshot.refused import Quarantining, discard, summed, told
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.spark.errors import received
+
+_log = logging.getLogger(__name__)
 
 
 def record_schema_versions(
@@ -77,6 +82,7 @@ class TableCommits:
         self._complete_events(table)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
         files = read.files if self._tracker is None else self._tracker.files(read)
+        refused = self._quarantine(read, sum(file.rows for file in files))
         written = commit_snapshot(
             lake,
             files,
@@ -89,13 +95,36 @@ class TableCommits:
             kept=self._kept(plan.table, lsn),
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
+        end_former(self._paths.quarantine(table), plan.taken.token)
+        discard(lake, read.refused)
         self._enable_features(lake, plan.table)
         if self._paused is None or table in self._paused:
             self._resume(table, lsn)
         self._complete_events(table)
         if self._tracker is not None:
             self._tracker.done(plan)
-        return SnapshotReport(table, written.rows, lsn, read.seconds(), written.version, rows_kept=read.rows_kept)
+        kept = read.rows_kept
+        return SnapshotReport(
+            table, written.rows, lsn, read.seconds(), written.version, rows_kept=kept, refused=refused
+        )
+
+    def _quarantine(self, read: TableRead, passing: int) -> int:
+        """Quarantine the rows that a rule refused, under the token of the snapshot; returns their number.
+
+        Raises LimitExceededError, before anything is written.
+        """
+        settings, plan, files = self._settings, read.plan, read.refused
+        refused = sum(file.rows for file in files)
+        if not refused or settings.checks is None:
+            return 0
+        settings.checks.require_limits(plan.table.id, refused, refused + passing)
+        into = Quarantining(self._paths, settings.scope, plan.table, plan.schema_version, settings.history_minutes)
+        parts = into.rows(file.read(plan.description.lake) for file in files)
+        quarantine_reads(self._paths.quarantine(plan.table.id), parts, plan.taken.token)
+        failpoints.hit(failpoints.AFTER_QUARANTINE)
+        reasons = told(summed(file.reasons for file in files))
+        _log.warning("%s: %s rows that were read are in quarantine (%s).", plan.table.id, f"{refused:,}", reasons)
+        return refused
 
     def _complete_events(self, table: TableId) -> None:
         """Append the rows of the snapshot in force to the changelog: this one, or a former one to be replaced."""

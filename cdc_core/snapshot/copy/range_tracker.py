@@ -83,10 +83,12 @@ class RangeTracker:
             raise TransientError(
                 f"Another run has committed its snapshot of {plan.table.id} concurrently.", "Run the snapshot again."
             )
-        fresh = tuple(file for number, one in enumerate(plan.ranges) if one.is_fresh for file in read.files_of(number))
-        if not fresh:
+        numbers = [number for number, one in enumerate(plan.ranges) if one.is_fresh]
+        fresh = tuple(file for number in numbers for file in read.files_of(number))
+        refused = tuple(file for number in numbers for file in read.refused_of(number))
+        if not fresh and not refused:
             return [*kept.files, *read.files]
-        work = TakeOut(each.lake.path, each.schema, merge_key(plan.table), fresh)
+        work = TakeOut(each.lake.path, each.schema, merge_key(plan.table), fresh, refused)
         groups = balanced(kept.files, lambda file: file.rows, 2 * parallelism(self._spark))
         doing = f"removing changed rows of {plan.table.id} from the data files of an earlier attempt"
         replaced = [

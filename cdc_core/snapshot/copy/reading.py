@@ -18,6 +18,7 @@ from cdc_core.schema.table import TableId
 from cdc_core.snapshot.copy.plan import batches
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import CopyRanges, RangeOrder, RangeResult
+from cdc_core.snapshot.refused import RefusedFile
 from cdc_core.spark.run_tasks import run_tasks
 
 
@@ -64,6 +65,15 @@ class TableRead:
     def files(self) -> list[DataFile]:
         """Files written so far, in the order of the ranges."""
         return [file for number in sorted(self.results) for file in self.files_of(number)]
+
+    @property
+    def refused(self) -> list[RefusedFile]:
+        """Files with the rows that a rule refused, in the order of the ranges."""
+        return [file for number in sorted(self.results) for file in self.results[number].refused]
+
+    def refused_of(self, number: int) -> tuple[RefusedFile, ...]:
+        """Return the files with a range's refused rows."""
+        return self.results[number].refused
 
     def files_of(self, number: int) -> tuple[DataFile, ...]:
         """Return the files with a range's rows."""

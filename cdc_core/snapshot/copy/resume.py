@@ -47,6 +47,7 @@ import pyarrow as pa
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.delta.candidates import Ranges
+from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
@@ -55,6 +56,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.range_log import FinishedRange
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot
 from cdc_core.schema.table import TableSchema
+from cdc_core.snapshot.refused import RefusedFile
 
 _MAX_XIDS = 2**30
 _TOLD = frozenset("cud")
@@ -168,13 +170,14 @@ class TakeOut:
     """Removes the keys of some files' rows from other files; picklable. A later commit adds the new files.
 
     ``schema`` is that of the files' rows; ``key`` names its key columns; ``fresh`` are the files with the keys to
-    remove.
+    remove, ``refused`` those with more of them, whose rows are in quarantine.
     """
 
     lake: str
     schema: pa.Schema
     key: tuple[str, ...]
     fresh: tuple[DataFile, ...]
+    refused: tuple[RefusedFile, ...] = ()
 
     def __call__(self, files: Sequence[DataFile]) -> list[tuple[DataFile, DataFile | None]]:
         """Return each file and its replacement: itself if it has none of the keys, None if no row remains."""
@@ -183,7 +186,9 @@ class TakeOut:
             raise LakeError(f"The Delta table {self.lake} no longer exists.", "Take the snapshot again.")
         columns = KeyColumns.of(self.key, self.schema)
         wanted = pa.schema([self.schema.field(name) for name in columns.read])
-        keys = pa.concat_tables([lake.read_as(file, wanted) for file in self.fresh]).combine_chunks()
+        parts = [lake.read_as(file, wanted) for file in self.fresh]
+        parts += [conform(file.read(lake).rows, wanted) for file in self.refused]
+        keys = pa.concat_tables(parts).combine_chunks()
         index, _ = KeyIndex.of(columns, keys)
         ranges = Ranges.of(keys, columns.names)
         found: list[tuple[DataFile, DataFile | None]] = []

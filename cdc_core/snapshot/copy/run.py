@@ -21,7 +21,16 @@ from functools import partial
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.errors import CdcError, LockedError, NotUtf8Error, SharedFolderError, TransientError, UnsendableRowError
+from cdc_core.errors import (
+    CdcError,
+    LimitExceededError,
+    LockedError,
+    NotJudgedError,
+    NotUtf8Error,
+    SharedFolderError,
+    TransientError,
+    UnsendableRowError,
+)
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.typing_plan import TypingPlan
@@ -43,6 +52,7 @@ from cdc_core.snapshot.copy.table_results import TableResults
 from cdc_core.snapshot.copy.task import CopyRanges, RangeResult
 from cdc_core.snapshot.copy.unaltered import unaltered
 from cdc_core.snapshot.locks import lock_tables
+from cdc_core.snapshot.refused import discard
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
 from cdc_core.spark.run_tasks import parallelism
@@ -53,7 +63,7 @@ _COMMITS = 4
 # How long a snapshot that holds up the stream waits for transactions that are open.
 _BLOCKING_SECONDS = 10.0
 # Errors of one table, without which the others are read.
-_OF_ONE_TABLE = (NotUtf8Error, UnsendableRowError, LockedError, SharedFolderError)
+_OF_ONE_TABLE = (NotUtf8Error, UnsendableRowError, LockedError, SharedFolderError, NotJudgedError, LimitExceededError)
 
 OnProgress = Callable[[SnapshotProgress], None]
 
@@ -238,6 +248,7 @@ class SnapshotRun:
             for read in whole:
                 if read not in good:
                     read.plan.description.lake.discard(read.files)
+                    discard(read.plan.description.lake, read.refused)
             made = (results.attempt(read.table, partial(commit, read)) for read in good)
             return [report for report in made if report is not None]
 
@@ -265,14 +276,16 @@ class SnapshotRun:
         facts = opened.holder.facts
         target = connection_string(self._source.options)
         wait = self._settings.options.snapshot_lock_timeout_ms
-        return CopyRanges(self._plan, target, facts.name, int(opened.lsn), facts.timestamp_us, wait, failpoints.armed())
+        checks, armed = self._settings.checks, failpoints.armed()
+        return CopyRanges(self._plan, target, facts.name, int(opened.lsn), facts.timestamp_us, wait, checks, armed)
 
     def _note(self, read: TableRead, result: RangeResult, tracker: RangeTracker | None, results: TableResults) -> None:
         """Add the result of a range to what has been read; an error of a table that was altered is not one."""
         if result.error is not None and unaltered(self._source.catalog, [read.plan]):
             results.note(read.table, result.error)
         read.results[result.number] = result
-        if tracker is not None and result.error is None:
+        # A range with refused rows is read again: they are in no file that its entry could name.
+        if tracker is not None and result.error is None and not result.refused:
             tracker.note(read.plan, result)
 
     def _good(self, whole: Sequence[TableRead], results: TableResults) -> list[TableRead]:

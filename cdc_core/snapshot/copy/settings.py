@@ -8,6 +8,7 @@ from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.schema.changes import LakeFeatures
 from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.snapshot.refused import ReadChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class SnapshotSettings:
 
     ``scope`` is that of the tables' positions (``lake/epochs``). ``reads``: wal2lake.changelog.reads.
     ``keeps_dropped``: if a delete mode keeps rows, columns dropped in the source stay. ``database``:
-    wal2lake.lake.catalog.database.
+    wal2lake.lake.catalog.database. ``checks`` judge the rows that are read, None if checks are disabled.
     """
 
     options: SnapshotOptions
@@ -29,6 +30,7 @@ class SnapshotSettings:
     modes: DeleteModes = field(default_factory=DeleteModes)
     keeps_dropped: bool = True
     database: str = ""
+    checks: ReadChecks | None = None
 
     @property
     def has_features(self) -> bool:

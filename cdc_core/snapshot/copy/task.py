@@ -21,6 +21,7 @@ from cdc_core.lake.write.replace import write_rows
 from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.refused import Gate, ReadChecks, RefusedFile
 
 _CHUNK_BYTES = 4 << 20
 # (snapshot, table) of ranges that a lock kept from being read: one wait a table is enough, whatever number of ranges.
@@ -46,12 +47,16 @@ class RangeOrder:
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """The files written, none if there are no rows; or the error that prevented the range from being read."""
+    """The files written, none if there are no rows; or the error that prevented the range from being read.
+
+    ``refused`` have the rows that a rule keeps out of the lake.
+    """
 
     table: TableId
     number: int
     files: tuple[DataFile, ...] = ()
     error: CdcError | None = None
+    refused: tuple[RefusedFile, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -64,7 +69,8 @@ class CopyRanges:
     """Copies ranges into files; picklable. A later commit adds the files.
 
     Every task reads the same rows, because each imports ``snapshot_name``; ``commit_lsn`` and ``taken_us`` are that
-    snapshot's position and time (microseconds since 1970).
+    snapshot's position and time (microseconds since 1970). ``checks`` judge the rows, None to let all
+    of them in.
     """
 
     plan: TypingPlan
@@ -73,6 +79,7 @@ class CopyRanges:
     commit_lsn: int
     taken_us: int
     lock_timeout_ms: int = 0
+    checks: ReadChecks | None = None
     armed: failpoints.Armed | None = None
 
     def __call__(self, batch: Sequence[RangeOrder]) -> list[RangeResult]:
@@ -88,8 +95,7 @@ class CopyRanges:
                     continue
                 try:
                     reader = reader or SnapshotReader(self.connection, self.snapshot_name, self.lock_timeout_ms)
-                    files = tuple(self._copied(reader, order))
-                    found.append(RangeResult(order.table.id, order.number, files))
+                    found.append(self._copied(reader, order))
                 except CdcError as error:
                     found.append(RangeResult(order.table.id, order.number, error=error))
                     if isinstance(error, LockedError):
@@ -104,11 +110,16 @@ class CopyRanges:
                 reader.close()
         return found
 
-    def _copied(self, reader: SnapshotReader, order: RangeOrder) -> list[DataFile]:
+    def _copied(self, reader: SnapshotReader, order: RangeOrder) -> RangeResult:
         lake = DeltaTable.open(order.lake)
         if lake is None:
             raise LakeError(f"The Delta table {order.lake} no longer exists.", "Take the snapshot again.")
-        return write_rows(lake, self._rows(reader, order), order.schema)
+        rows, refused = self._rows(reader, order), list[RefusedFile]()
+        if self.checks is not None:
+            gate = Gate(self.checks, order.table, lake)
+            rows, refused = gate.passing(rows), gate.files
+        files = write_rows(lake, rows, order.schema)
+        return RangeResult(order.table.id, order.number, tuple(files), refused=tuple(refused))
 
     def _rows(self, reader: SnapshotReader, order: RangeOrder) -> Iterator[pa.RecordBatch]:
         """Yield lake rows, about ten thousand at a time.

@@ -51,7 +51,7 @@ def taken(monkeypatch):
         )
         locking = SimpleNamespace(snapshot_locking_mode=None, custom=None, snapshot_lock_timeout_ms=0)
         run._settings = SimpleNamespace(
-            options=locking, may_resume=True, rows_per_range=10, history_minutes=0, scope="slot"
+            options=locking, may_resume=True, rows_per_range=10, history_minutes=0, scope="slot", checks=None
         )
         run._paths, run._plan, run._spark = SimpleNamespace(snapshots="", schema_versions=""), None, None
         run._source.catalog, run._tokens = SimpleNamespace(key_bounds=None), {}

@@ -1,0 +1,202 @@
+"""No way into the lake leads past the rules: first snapshots, re-reads, chunks, repairs, replays."""
+
+import json
+
+import pytest
+from deltalake import DeltaTable
+
+from cdc_core.config.connector import load
+from cdc_core.schema.table import TableId
+from tests.support.lake import lake_path, lake_settings, rows, write_properties
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+
+ORDERS, OTHERS = TableId("public", "orders"), TableId("public", "others")
+SCHEMA = """
+create table orders (id int primary key, total int, code text not null, body text);
+alter table orders alter column body set storage external;
+insert into orders select g, 100 + g, 'c', repeat('x', 3000) from generate_series(1, 40) g;
+insert into orders values (48, 8, 'c', 'z'), (50, -5, 'c', repeat('y', 3000)), (51, 5, 'c', 'z');
+create table others (id int primary key);
+insert into others values (1);
+"""
+RULES = """
+rules:
+  - name: positive
+    condition: total >= 0
+    description: total is not negative
+"""
+# Evaluating it fails for a text that is no number.
+RAISES = RULES + "  - name: number\n    condition: cast(code as int) >= 0\n"
+
+
+class Gate:
+    """A database, its connector, and what is in the lake and in quarantine."""
+
+    def __init__(self, pg, program, folder, name, rules=RULES, **more):
+        self.pg, self.program, self.database = pg, program, pg.database(name)
+        pg.execute(self.database, SCHEMA)
+        self.rules, self.signals = folder / "rules" / "public.orders.yaml", folder / "signals"
+        self.rules.parent.mkdir()
+        self.rules.write_text(rules)
+        settings = {
+            "schema.include.list": "public",
+            "signal.enabled.channels": "file",
+            "signal.file": str(self.signals),
+            "signal.poll.interval.ms": "200",
+            "incremental.snapshot.chunk.size": "7",
+            "wal2lake.snapshot.rows.per.partition": "10",
+            "wal2lake.quality.rules.path": str(self.rules.parent),
+            **lake_settings(folder),
+            **more,
+        }
+        self.file = write_properties(folder / "g.properties", pg.properties(self.database, **settings))
+        self.config = load(self.file)
+
+    def sql(self, *statements):
+        for statement in statements:
+            self.pg.execute(self.database, statement)
+
+    def run(self, *statements, code=0):
+        self.sql(*statements)
+        return self._ended(self.program.stream(self.file), code)
+
+    def command(self, name, *arguments, code=0):
+        return self._ended(self.program.run(name, self.file, *arguments), code)
+
+    def chunks(self, code=0):
+        """An incremental snapshot of the table, by signal."""
+        data = {"data-collections": [str(ORDERS)], "type": "incremental"}
+        self.signals.write_text(json.dumps({"id": "1", "type": "execute-snapshot", "data": data}) + "\n")
+        return self.run(code=code)
+
+    @staticmethod
+    def _ended(done, code):
+        said = " ".join((done.stdout + done.stderr).split())
+        assert code in (None, done.returncode), said[-3000:]
+        return said
+
+    def lake(self, sql="select * from t where id >= 48 order by id", table=ORDERS):
+        return rows(lake_path(self.config, table), sql)
+
+    def ids(self):
+        return [row["id"] for row in self.lake()]
+
+    def aside(self):
+        path = lake_path(self.config, ORDERS).parents[1] / "__quarantine" / "public" / "orders"
+        return (
+            rows(path, "select * from t order by __quarantined_at, __commit_lsn, __tx_index") if path.exists() else []
+        )
+
+    def waiting(self):
+        return sorted(
+            (row["__op"], json.loads(row["key"])["id"], *row["reasons"])
+            for row in self.aside()
+            if row["status"] == "waiting"
+        )
+
+
+@pytest.fixture
+def gate(pg, program, tmp_path):
+    return lambda name, **more: Gate(pg, program, tmp_path, name, **more)
+
+
+def test_a_refused_row_is_in_quarantine_and_not_in_the_lake_by_whichever_way_it_comes(gate):
+    one = gate("gate_ways")
+    said = one.run()
+    assert one.ids() == [48, 51]
+    assert one.waiting() == [("r", 50, "user:positive")]
+    assert "public.orders: 1 rows that were read are in quarantine (user:positive 1)" in said
+    assert "1 changes are waiting in quarantine" in one.command("status")
+    # From the stream, with one that depends on a row that was read, then by the other ways.
+    one.run(
+        "insert into orders values (60, -7, 'c', 'z'), (61, 500, 'c', 'z')",
+        "update orders set code = 'held' where id = 50",
+        "update orders set total = -6 where id = 51",
+    )
+    streamed = [
+        ("c", 60, "user:positive"),
+        ("r", 50, "user:positive"),
+        ("u", 50, "user:positive"),
+        ("u", 51, "user:positive"),
+    ]
+    assert one.waiting() == streamed
+    assert one.ids() == [48, 51, 61]
+    said = one.command("snapshot", "public.orders")
+    assert "3 rows that a rule refuses are in quarantine" in said
+    assert one.waiting() == [("r", each, "user:positive") for each in (50, 51, 60)]
+    assert one.ids() == [48, 61]
+    # A later image settles what was read; an incomplete one waits behind it; a delete ends it.
+    one.run(
+        "update orders set total = 6, body = 'whole' where id = 51",
+        "update orders set code = 'again' where id = 50",
+        "delete from orders where id = 60",
+    )
+    assert one.waiting() == [("r", 50, "user:positive"), ("u", 50, "user:positive")]
+    assert one.ids() == [48, 51, 61]
+    one.command("replay", "public.orders", "--accept", "positive")
+    assert one.waiting() == []
+    assert [(row["id"], row["total"], row["code"], len(row["body"])) for row in one.lake()] == [
+        (48, 8, "c", 1),
+        (50, -5, "again", 3000),
+        (51, 6, "c", 5),
+        (61, 500, "c", 1),
+    ]
+
+
+def test_chunks_and_repairs_are_judged_anew(gate):
+    one = gate("gate_chunks")
+    one.run()
+    one.run(
+        "insert into orders values (60, -7, 'c', 'z'), (61, 500, 'c', 'z')",
+        "update orders set total = -6 where id = 51",
+        "update orders set id = 70, total = -8 where id = 48",
+    )
+    assert one.waiting() == [
+        ("c", 60, "user:positive"),
+        ("r", 50, "user:positive"),
+        ("u", 51, "user:positive"),
+        ("u", 70, "user:positive"),
+    ]
+    one.chunks()
+    assert one.ids() == [61]  # what the refused ones left is not in the source any more
+    assert one.waiting() == [("r", each, "user:positive") for each in (50, 51, 60, 70)]
+    assert {row["status"] for row in one.aside() if row["__op"] != "r"} == {"superseded"}
+    found = one.command("reconcile", "public.orders", code=0)
+    assert "4 in quarantine" in found, found
+    # A rule that cannot be evaluated lets in nothing, and changes nothing.
+    one.rules.write_text(RAISES)
+    said = one.chunks(code=None)
+    assert "could not be checked against its rules: Evaluating quality rule number of public.orders failed" in said
+    assert one.ids() == [61]
+    one.rules.write_text(RULES.replace(">= 0", ">= -6"))
+    one.chunks()
+    assert [(row["id"], row["total"]) for row in one.lake()] == [(50, -5), (51, -6), (61, 500)]
+    assert one.waiting() == [("r", each, "user:positive") for each in (60, 70)]
+    # A repair reads the row that was lost; the rule that is in force now refuses it.
+    one.rules.write_text(RULES)
+    DeltaTable(str(lake_path(one.config, ORDERS))).delete("id in (7, 50)")
+    found = one.command("reconcile", "public.orders", "--repair")
+    assert "1 rows repaired 1 in quarantine: 50" in found
+    assert [row["id"] for row in one.lake("select id from t where id in (7, 50)")] == [7]
+    assert one.waiting() == [("r", each, "user:positive") for each in (50, 60, 70)]
+    one.command("replay", "public.orders", "--drop")
+    assert one.ids() == [51, 61]
+    one.run("delete from orders where id = 60", "update orders set total = 1 where id = 70")
+    assert one.ids() == [51, 61, 70]
+
+
+def test_a_table_whose_rows_cannot_be_judged_is_not_read_and_the_others_are(gate):
+    one = gate("gate_raises", rules=RAISES)
+    said = one.run(code=1)
+    assert "Rows read from public.orders could not be checked against its rules" in said
+    assert "Evaluating quality rule number of public.orders failed" in said
+    assert one.lake(table=OTHERS, sql="select id from t") == [{"id": 1}]
+    assert not lake_path(one.config, ORDERS).exists() or one.lake() == []
+    one.rules.write_text("limits: {rows: 1}" + RULES.replace(">= 0", "> 130"))
+    said = one.command("snapshot", "public.orders", code=1)
+    assert "33 of 43 rows read from public.orders fail a rule" in said, said
+    one.rules.write_text(RULES)
+    assert "1 rows that a rule refuses are in quarantine" in one.command("snapshot", "public.orders")
+    one.run("insert into orders values (62, 1, 'c', 'z')")
+    assert one.ids() == [48, 51, 62]
