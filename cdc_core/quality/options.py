@@ -81,7 +81,8 @@ class QualityOptions:
     )
     quality_quarantine_limit_rows: int = option(
         "wal2lake.quality.quarantine.limit.rows",
-        0,
+        # Each round of a table reads all that waits, so a wrong rule on a large table must not fill its quarantine.
+        100_000,
         "Number of changes of a table that may be in quarantine before the table is paused; other tables "
         "continue. 0 for no limit.",
         parse=at_least(0),

@@ -149,7 +149,8 @@ class TableChecks:
             raise LimitExceededError(
                 f"{refused:,} of {rows:,} rows read from {table} fail a rule, more than the table's limits allow "
                 f"({limits.share:g} of its rows; {limits.rows or 'any number of'} rows).",
-                "Correct the source or the rule, or raise the limit.",
+                f"Correct the source or the rule, or raise {limits.share_name} (share) or "
+                "wal2lake.quality.quarantine.limit.rows.",
                 str(table),
             )
 

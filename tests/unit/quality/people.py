@@ -117,8 +117,7 @@ GOOD = [
 BAD = {
     "op_known": [row(20, "x", after=image()), row(20, None, after=image())],
     "position_valid": [
-        row(-2, "r", after=image()),
-        row(-1, after=image()),
+        row(-3, after=image()),
         row(1, after=image(), commit_lsn=0, lsn=0),
     ],
     "lsn_order": [row(21, after=image(), lsn=1001)],

@@ -35,7 +35,7 @@ def expected(row):
     if op not in ("c", "u", "d", "r", "t"):
         failed.append("op_known")
     lsn, index = row["__commit_lsn"], row["__tx_index"]
-    if lsn is None or lsn <= 0 or index is None or index < (-1 if op == "r" else 0):
+    if lsn is None or lsn <= 0 or (op != "r" and (index is None or index < 0)):
         failed.append("position_valid")
     if row["__lsn"] is not None and lsn is not None and row["__lsn"] > lsn:
         failed.append("lsn_order")
