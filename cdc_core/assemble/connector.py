@@ -171,11 +171,12 @@ class Connector:
     ) -> list[SnapshotReport]:
         """Read tables into the lake at one consistent point, replacing existing lake tables.
 
-        Tables that are named are read in any snapshot mode. None: those of ``snapshot.include.collection.list``, in a
-        mode that reads rows.
+        Tables that are named are read in any snapshot mode. None: those of ``snapshot.include.collection.list``; the
+        first time, before the lake has a stream, none in a mode that reads no rows.
         """
         self._require_lake("snapshot")
-        if tables is None and not mode_actions(self.config.snapshot).reads:
+        is_first = tables is None and self._context.recorded.read(self._context.paths.stream) is None
+        if is_first and not mode_actions(self.config.snapshot).reads:
             return self.initial_snapshot(spark, on_progress, on_notification, only=[t.id for t in self.tables()])
         if self._context.has_kafka:
             kafka.first_events(self._context, on_notification)

@@ -21,7 +21,8 @@ from cdc_core.schema.table import TableId
 def command(config: ConnectorFile, tables: tuple[TableId, ...], log_format: str | None, verbose: bool) -> int:
     """Read tables (schema.table) into the lake at one consistent point.
 
-    Default: all captured tables of snapshot.include.collection.list, and none if snapshot.mode reads no rows.
+    Default: all captured tables of snapshot.include.collection.list; none the first time if snapshot.mode reads no
+    rows.
     Existing lake tables are replaced by the current rows of the source; streaming continues exactly from there.
     """
     console = Console(stderr=True, soft_wrap=True)

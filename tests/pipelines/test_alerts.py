@@ -93,4 +93,5 @@ def test_an_address_that_is_away_keeps_the_alert_for_later_and_is_not_shown(inst
     posted.status = 200
     again = dg.build_sensor_context(instance=instance, cursor=context.cursor)
     sensor("wal2lake_check_failures")(again)
-    assert len(posted.alerts) == 3
+    # The table's rules, its expectations and its quarantine, and the expectations of the changes.
+    assert len(posted.alerts) == 4

@@ -3,13 +3,13 @@
 A process that becomes free takes the next piece of work: a test of the files named here, else a whole file, so that
 what a file's tests share (a database, an installed wheel) is made once. Without xdist only the order applies.
 
-A Java process costs ten CPU seconds and its first merge as many. So the tests that use the session of their own process
-are for the first process, and it takes those that only start the command, or Dagster, when there is nothing else; the
-other processes the other way round; of them the second one those that merge by Spark, the third one those that use the
-Kafka broker of their process. Of the tests with a session no more processes take a part than there are cores: another
-one would end no sooner for it, and have started Java for the last minute. Of more than two processes for each core the
-last one takes what needs no Java, and ends with it: those tests wait more than others, and when four processes came to
-them at the end, a fifth of two cores was idle for their 160 seconds.
+A Java process costs ten CPU seconds and its first merge as many. So the tests that use the session of their own
+process are for the first process, and it takes those that only start the command, or Dagster, when there is nothing
+else; the other processes the other way round; the third one begins with those that use the Kafka broker of their
+process. Of the tests with a session no more processes take a part than there are cores: another one would end no
+sooner for it, and have started Java for the last minute. Of more than two processes for each core the last one takes
+what needs no Java, and ends with it: those tests wait more than others, and when four processes came to them at the
+end, a fifth of two cores was idle for their 160 seconds.
 """
 
 from __future__ import annotations
@@ -97,27 +97,22 @@ class Needs(Enum):
 
     SESSION = "the session of the tests"
     COMMAND = "the one that commands borrow"
-    MERGES = "the same, and its first merge by Spark, which costs more than its start"
     BROKER = "that of Kafka, beside the one that commands borrow"
     NONE = "none"
 
 
 # How late the first process, the second one, and each of the others takes them.
-_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 1, Needs.COMMAND: 2, Needs.MERGES: 3, Needs.BROKER: 3}
-_SECOND_WORKER = {Needs.MERGES: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3, Needs.BROKER: 3}
-_THIRD_WORKER = {Needs.BROKER: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.MERGES: 3, Needs.SESSION: 4}
-_OTHER_WORKERS = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.BROKER: 2, Needs.MERGES: 2, Needs.SESSION: 3}
+_FIRST_WORKER = {Needs.SESSION: 0, Needs.NONE: 1, Needs.COMMAND: 2, Needs.BROKER: 3}
+_SECOND_WORKER = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.SESSION: 2, Needs.BROKER: 3}
+_THIRD_WORKER = {Needs.BROKER: 0, Needs.COMMAND: 1, Needs.NONE: 2, Needs.SESSION: 3}
+_OTHER_WORKERS = {Needs.COMMAND: 0, Needs.NONE: 1, Needs.BROKER: 2, Needs.SESSION: 3}
 
 
 def reluctance(scope: str, worker: str) -> int:
     """How late a process takes a piece: later, the more it would compute only to have Java ready for it."""
     named = {"gw0": _FIRST_WORKER, "gw1": _SECOND_WORKER, "gw2": _THIRD_WORKER}
     order = named.get(worker, _OTHER_WORKERS)
-    file, _, test = scope.partition("::")
-    needs = needs_of(file)
-    if needs is Needs.MERGES and "[" in test and "[spark]" not in test:
-        needs = Needs.COMMAND
-    return order[needs]
+    return order[needs_of(scope)]
 
 
 def is_for(scope: str, worker: str, cores: int, workers: int) -> bool:
@@ -140,9 +135,7 @@ def needs_of(scope: str) -> Needs:
         return Needs.SESSION
     if _BROKER.search(text):
         return Needs.BROKER
-    if _COMMAND.search(text):
-        return Needs.MERGES if '"spark"' in text else Needs.COMMAND
-    return Needs.NONE
+    return Needs.COMMAND if _COMMAND.search(text) else Needs.NONE
 
 
 class LongestFirst(LoadScopeScheduling):

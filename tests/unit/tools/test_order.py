@@ -9,7 +9,7 @@ from tests.support.order import LongestFirst, is_for, piece, rank
 
 CUTS, SIZES = "tests/faults/test_cuts.py::test_a[x::y]", "tests/end_to_end/test_sizes.py::test_b"
 LAYOUT, SLOT = "tests/delta/test_layout.py::test_c", "tests/postgres/test_slot.py::test_d"
-KILL, KAFKA = "tests/faults/test_kill.py::test_e[spark]", "tests/golden/test_kafka.py::test_f"
+KILL, KAFKA = "tests/faults/test_kill.py::test_e", "tests/golden/test_kafka.py::test_f"
 INSTALLED = "tests/end_to_end/test_installed.py::test_g"
 ALL = (CUTS, SIZES, LAYOUT, SLOT, KILL, KAFKA, INSTALLED)
 
@@ -38,10 +38,10 @@ class Worker:
 @pytest.mark.parametrize(
     ("number", "order"),
     [
-        (0, (LAYOUT, SLOT, INSTALLED, CUTS, SIZES, KILL, KAFKA)),
-        (1, (KILL, INSTALLED, CUTS, SIZES, SLOT, KAFKA, LAYOUT)),
-        (2, (KAFKA, INSTALLED, CUTS, SIZES, SLOT, KILL, LAYOUT)),
-        (3, (INSTALLED, CUTS, SIZES, SLOT, KILL, KAFKA, LAYOUT)),
+        (0, (LAYOUT, SLOT, INSTALLED, CUTS, KILL, SIZES, KAFKA)),
+        (1, (INSTALLED, CUTS, KILL, SIZES, SLOT, LAYOUT, KAFKA)),
+        (2, (KAFKA, INSTALLED, CUTS, KILL, SIZES, SLOT, LAYOUT)),
+        (3, (INSTALLED, CUTS, KILL, SIZES, SLOT, KAFKA, LAYOUT)),
     ],
 )
 def test_a_process_takes_first_what_starts_no_other_java_process_and_then_the_rest(two_cores, number, order):
