@@ -140,10 +140,14 @@ def test_a_stream_that_cannot_begin_or_go_on_says_why(foreign: Cluster, options:
             slot.create(replication, options.slot_name)
         with pytest.raises(PluginError):
             slot.create(replication, "another", "nowhere")
+    # The server has two WAL senders, and one ends a moment after its connection.
+    senders = "select 1 from pg_stat_activity where backend_type = 'walsender'"
+    wait_until(lambda: not foreign.execute("postgres", senders), 20, "the end of the WAL senders")
     with ReplicationStream(impatient), connect(options) as connection:
         pid = wait_until(lambda: slot.inspect(connection, options.slot_name).active_pid)
         with pytest.raises(InUseError, match=f"with PID {pid}\\."):
             ReplicationStream(impatient)
+    wait_until(lambda: not foreign.execute("postgres", senders), 20, "the end of the WAL senders")
     foreign.execute(options.database_dbname, "insert into t values (1)")
     foreign.execute(options.database_dbname, "create publication late for all tables")
     with ReplicationStream(replace(options, publication_name="late")) as stream, pytest.raises(SourceError) as caught:
