@@ -191,9 +191,14 @@ def _ends(reduced: ReducedSlice) -> np.ndarray:
 
 
 def _newer(reduced: ReducedSlice, keys: np.ndarray, rows: pa.Table) -> np.ndarray:
-    """Whether changes are later than the lake rows that they match. Shape: keys[H], rows[H] -> bool[H]."""
+    """Whether changes are later than the lake rows that they match. Shape: keys[H], rows[H] -> bool[H].
+
+    Of what was read at one LSN the negative indexes are no order: a row that was refused replaces, once it is accepted,
+    the mark that the same read left at its key.
+    """
     theirs, mine = _positions(rows), _positions(reduced.rows.select(list(_POSITION)).take(pa.array(keys)))
-    return np.asarray((mine[0] > theirs[0]) | ((mine[0] == theirs[0]) & (mine[1] > theirs[1])))
+    is_later = (mine[1] > theirs[1]) | ((mine[1] < 0) & (theirs[1] < 0))
+    return np.asarray((mine[0] > theirs[0]) | ((mine[0] == theirs[0]) & is_later))
 
 
 def _positions(rows: pa.Table) -> list[np.ndarray]:
