@@ -124,13 +124,6 @@ class ChunkStates:
         return KeyedChanges(self.events, False, self.reduced)
 
 
-def chunk_changes(
-    chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int
-) -> Changes:
-    """Return the changes that the chunks make to a lake table (``chunk_states``)."""
-    return chunk_states(chunks, changes, key, schema, at).changes()
-
-
 def chunk_states(
     chunks: Sequence[ChunkRows], changes: pa.Table, key: Sequence[str], schema: pa.Schema, at: int
 ) -> ChunkStates:

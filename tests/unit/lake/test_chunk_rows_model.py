@@ -12,7 +12,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.lake.apply.changes import Changes, apply, prepare
-from cdc_core.lake.apply.chunk_rows import ChunkRows, chunk_changes, key_texts, moved_unsent
+from cdc_core.lake.apply.chunk_rows import ChunkRows, chunk_states, key_texts, moved_unsent
 from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.delete_columns import as_live
@@ -170,7 +170,7 @@ class Lake:
 
     def apply_chunks(self, chunks: list[ChunkRows]) -> None:
         changes = self.server.between(0, self.merged)
-        found = chunk_changes(chunks, changes, KEY, self.schema, self.merged)
+        found = chunk_states(chunks, changes, KEY, self.schema, self.merged).changes()
         if self.schema.equals(HARD):
             assert isinstance(found, KeyedChanges) and not found.reduced.keep, (
                 "applying chunks needs nothing of the lake's"
@@ -285,7 +285,7 @@ def applied(lake: list[dict[str, Any]], read: list[dict[str, Any]], changes: lis
     content.add(pa.Table.from_pylist(lake, schema=HARD))
     chunk = ChunkRows(pa.Table.from_pylist(read, schema=HARD), "1000:1000:")
     made = pa.Table.from_pylist(changes, schema=change_schema(ROW))
-    content.commit(apply(content, chunk_changes([chunk], made, KEY, HARD, 50)))
+    content.commit(apply(content, chunk_states([chunk], made, KEY, HARD, 50).changes()))
     return {row["k"]: (row["big"], row["__commit_lsn"], row["__tx_index"]) for row in content.rows}
 
 
