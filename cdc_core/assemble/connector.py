@@ -123,9 +123,13 @@ class Connector:
         """Each property with its value and how it is used."""
         return explain(self.config, everything)
 
-    def check(self) -> list[Finding]:
-        """Check the server and the lake's folder. Changes nothing."""
-        return status.check(self._context)
+    def check(self, administrator: str | None = None) -> list[Finding]:
+        """Check the server and the lake's folder. Changes nothing.
+
+        ``administrator``: libpq's connection string of a role that asks the server where the connector's cannot
+        connect, as before it exists.
+        """
+        return status.check(self._context, administrator)
 
     def spark(self) -> Any:
         """The process's Spark session; it is started with the connector's settings if none is running."""

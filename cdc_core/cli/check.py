@@ -23,12 +23,21 @@ from cdc_core.postgres.preflight import Finding, is_unreached, left_out, script,
     help="With --explain: print all properties, not only those in the file. With --sql: print what is there, too, as "
     "comments.",
 )
-def command(config: ConnectorFile, explain: bool, as_sql: bool, everything: bool) -> int:
+@click.option(
+    "--as",
+    "administrator",
+    metavar="CONNECTION",
+    help="An administrator's connection, as postgresql://USER@HOST or 'user=USER', to ask the server where the role of "
+    "CONFIG cannot connect yet. Host and port are CONFIG's, user and password those of PGUSER, PGPASSWORD and the "
+    "password file, unless it names them.",
+)
+def command(config: ConnectorFile, explain: bool, as_sql: bool, everything: bool, administrator: str | None) -> int:
     """Check CONFIG and its server, and print what is missing and how to correct it. Changes nothing.
 
     Statements are complete: names are quoted, and they can be pasted into psql. With --sql only the script is printed,
     and the exit code is 1 if something is missing that no statement in it corrects. Where the role cannot connect
-    yet, the script makes it; tables that only a pattern names are left out, which a comment says: the exit code is 1.
+    yet, the script makes it; with --as it has the grants and the publication of all captured tables, too. Without,
+    tables that only a pattern names are left out, which a comment says: the exit code is 1.
     """
     if as_sql and explain:
         raise click.UsageError("--sql and --explain cannot be combined.")
@@ -41,13 +50,13 @@ def command(config: ConnectorFile, explain: bool, as_sql: bool, everything: bool
         for row in connector.explain(everything):
             table.add_row(escape(row.name), escape(row.value), row.status, escape(row.text))
         console.print(table)
-    findings = connector.check()
+    findings = connector.check(administrator)
     failed = [finding for finding in findings if not finding.ok and finding.is_error]
     if as_sql:
         click.echo(
             script(connector.config.postgres, connector.config.selection, findings, everything=everything), nl=False
         )
-        is_partial = is_unreached(findings) and left_out(connector.config.selection)
+        is_partial = is_unreached(findings) and (administrator is not None or left_out(connector.config.selection))
         return FAILED if uncorrected(findings) or is_partial else DONE
     for finding in findings:
         _print(console, finding)

@@ -6,6 +6,7 @@ what is received, have no effect. ``settings`` has what each session is then set
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -13,6 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import PGconn, Ping
 
+from cdc_core.errors import ConfigError
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.refusal import refusal
 from cdc_core.postgres.settings import settle, settle_again
@@ -89,6 +91,39 @@ def connect(
         raise connection_error(error, place(options), options.database_user, options.database_dbname, refused) from None
     others = _settings(options.database_tcp_keep_alive, statement_timeout_ms)
     _prepare(connection, place(options), others, () if replication else options.database_initial_statements)
+    return connection
+
+
+def connect_as(text: str, options: PostgresOptions) -> Connection:
+    """Open another role's connection to the database of ``options``, for questions about the server.
+
+    ``text`` is libpq's connection string or URI. The address and TLS are those of ``options`` where it has none, user
+    and password those of PGUSER, PGPASSWORD and the password file. Raises CdcError, never with the password.
+    """
+    try:
+        given = {name: value for name, value in conninfo_to_dict(text).items() if value is not None}
+    except psycopg.Error:
+        raise ConfigError(
+            "The administrator's connection is no connection string of libpq.",
+            'Give it as postgresql://USER@HOST:PORT or as "host=HOST user=USER".',
+        ) from None
+    database = given.setdefault("dbname", options.database_dbname)
+    if database != options.database_dbname:
+        raise ConfigError(
+            f'The administrator\'s connection is to database "{database}", and database.dbname is '
+            f'"{options.database_dbname}".',
+            "Leave the database out of it.",
+        )
+    own = ("user", "password", "sslcert", "sslkey", "sslpassword", *(("port",) if "host" in given else ()))
+    parameters = {name: value for name, value in _parameters(options, APPLICATION).items() if name not in own}
+    parameters |= given
+    where = _place(str(parameters["host"]), str(parameters.get("port", options.database_port)))
+    try:
+        connection = psycopg.connect(**parameters, autocommit=True)
+    except psycopg.Error as error:
+        role = str(parameters.get("user", os.environ.get("PGUSER", "")))
+        raise connection_error(error, where, role, database, refusal(error, parameters)) from None
+    _prepare(connection, where, _settings(options.database_tcp_keep_alive, options.database_query_timeout_ms), ())
     return connection
 
 

@@ -97,6 +97,22 @@ def test_a_server_on_which_nothing_is_prepared(pg: Cluster, program: Program, tm
         "LEFT OUT, as the server could not be asked which tables these are: table.include.list=public" in partly.stdout
     )
     assert "CREATE PUBLICATION" not in partly.stdout and 'GRANT SELECT ON TABLE "public"."orders"' in partly.stdout
+    # An administrator's connection shows what the patterns name, and the script is complete.
+    file = connector(pg, tmp_path, database, role, **patterns)
+    order = ("check", file, "--sql", "--as", f"postgresql://{pg.user}@")
+    assert "administrator's connection: The server at" in program.run(*order, PGPASSWORD="wrong").stdout
+    whole = program.run(*order, PGPASSWORD=pg.password)
+    assert whole.returncode == 0 and "LEFT OUT" not in whole.stdout, whole.stdout + whole.stderr
+    (tmp_path / "prepare.sql").write_text(whole.stdout)
+    pg.run_script(database, tmp_path / "prepare.sql")
+    pg.execute(database, f"alter role \"{role}\" password 'pw'")
+    assert passes(program, file), program.run("check", file).stdout
+    other = connector(pg, tmp_path, database, role, **patterns, **{"database.password": "other"})
+    refused = program.run("check", other, "--sql", "--as", f"user={pg.user}", PGPASSWORD=pg.password)
+    assert refused.returncode == 1 and "refuses the password" in refused.stdout, "no statement corrects a password"
+
+    database, role = pg.database("bare"), f"{role} by names"
+    pg.execute(database, "create table orders (id int primary key); create table items (id int primary key)")
     lists = {"schema.include.list": None, "table.exclude.list": None}
     lists |= {"table.include.list": r"public.orders,public\.items"}
     file = connector(pg, tmp_path, database, role, **lists)

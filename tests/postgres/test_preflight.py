@@ -9,7 +9,7 @@ import pytest
 from cdc_core.option import Secret
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions, PublicationAutocreateMode
-from cdc_core.postgres.preflight import Finding, Severity, run_checks
+from cdc_core.postgres.preflight import Finding, Severity, run_checks, script
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.schema.table import TableId
@@ -157,7 +157,7 @@ def test_a_slot_in_use_is_a_warning_and_one_of_another_plugin_an_error(options: 
         slot.drop(connection, options.slot_name)
 
 
-def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_its_settings() -> None:
+def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster.start(
         "embedded18",
         {"wal_level": "replica", "max_wal_senders": 1, "max_replication_slots": 0, "wal_sender_timeout": "2s"},
@@ -169,6 +169,12 @@ def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_its_settings()
         findings = run_checks(options, public)
         errors, warnings = failures(findings), failures(findings, Severity.WARNING)
         assert "wal_level is replica" in errors["wal_level"].found
+        nobody = replace(options, database_user="nobody", database_password=Secret(), publication_name="p")
+        monkeypatch.setenv("PGPASSWORD", cluster.password)
+        asked = run_checks(nobody, public, administrator=f"user={cluster.user}")
+        text = script(nobody, SelectionOptions(), asked)
+        order = ("wal_level", "CREATE ROLE", "GRANT SELECT", "CREATE PUBLICATION")
+        assert (places := [text.index(part) for part in order]) == sorted(places), text
         assert "0 of max_replication_slots = 0" in errors["max_replication_slots"].found
         assert "max_wal_senders" in warnings and "wal_sender_timeout is 2 s" in warnings["wal_sender_timeout"].found
         taken = "select count(*) from pg_stat_activity where backend_type = 'walsender'"

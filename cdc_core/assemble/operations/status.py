@@ -32,11 +32,15 @@ from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.signals.actions import load_actions
 
 
-def check(context: RunContext) -> list[Finding]:
-    """Check the server and the lake's folder. Changes nothing."""
+def check(context: RunContext, administrator: str | None = None) -> list[Finding]:
+    """Check the server and the lake's folder. Changes nothing.
+
+    ``administrator``: the connection that asks the server where the connector's role cannot connect.
+    """
     config = context.config
     selection = replace(config.selection, skipped_operations=context.unpublished)
-    findings = run_checks(config.postgres, TableSelection(selection).includes, selection, [effects_check(config)])
+    more = [effects_check(config)]
+    findings = run_checks(config.postgres, TableSelection(selection).includes, selection, more, administrator)
     findings += _unready(context)
     findings += channel_findings(config)
     if context.has_lake:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cdc_core.errors import CdcError
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import Connection, connect, place
+from cdc_core.postgres.connect import Connection, connect, connect_as, place
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
-from cdc_core.postgres.preflight.script import CONNECTION, REPLICATION
+from cdc_core.postgres.preflight.script import ADMINISTRATOR, CONNECTION, REPLICATION
 from cdc_core.postgres.preflight.server import (
     encoding,
     heartbeat_query,
@@ -39,6 +40,7 @@ from cdc_core.postgres.settings import is_pooled
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 
+_ADMINISTRATOR_REMEDY = "Correct --as, or PGUSER, PGPASSWORD and the password file where it names no user or password."
 Check = Callable[[Context], list[Finding]]
 CHECKS: tuple[Check, ...] = (
     server_version.check,
@@ -67,35 +69,76 @@ def run_checks(
     includes: Callable[[TableId], bool],
     selection: SelectionOptions | None = None,
     more: Sequence[Check] = (),
+    administrator: str | None = None,
 ) -> list[Finding]:
     """Check the server and return findings; changes nothing and raises no CdcError.
 
     ``includes`` selects the captured tables, ``selection`` contains the lists that it applies, ``more`` are further
     checks. Without a connection, that is the only finding. A replication connection is tried too: errors of pg_hba.conf
-    and max_wal_senders occur only there.
+    and max_wal_senders occur only there. ``administrator``: the connection of another role, which asks the server where
+    the role of ``options`` cannot connect.
     """
     try:
         connection = _connected(options)
     except CdcError as error:
-        return [bad(CONNECTION, error.message, error.remedy)]
+        refused = bad(CONNECTION, error.message, error.remedy)
+        if administrator is None:
+            return [refused]
+        return _asked_by(administrator, options, includes, selection, more, refused)
     with connection:
         try:
-            catalog = Catalog(connection, options.publication_name, plugin.sent(options))
-            context = Context(
-                connection,
-                options,
-                server_info(connection),
-                catalog.names(),
-                catalog.no_tables(),
-                catalog.tables(includes),
-                selection or SelectionOptions(),
-            )
+            context = _context(connection, options, includes, selection)
             findings = [good(CONNECTION, f"Connected to {place(options)} as {options.database_user}.")]
             for check in (*CHECKS, *more):
                 findings += check(context)
         except CdcError as error:
             return [bad("catalogue", error.message, error.remedy)]
     return [*findings, _replication(options)]
+
+
+def _asked_by(
+    administrator: str,
+    options: PostgresOptions,
+    includes: Callable[[TableId], bool],
+    selection: SelectionOptions | None,
+    more: Sequence[Check],
+    refused: Finding,
+) -> list[Finding]:
+    """Return what an administrator's connection shows, where the role's own is ``refused``."""
+    try:
+        connection = connect_as(administrator, options)
+    except CdcError as error:
+        return [refused, bad(ADMINISTRATOR, error.message, _ADMINISTRATOR_REMEDY)]
+    with connection:
+        try:
+            context = _context(connection, options, includes, selection, options.database_user)
+            findings = [finding for check in (*CHECKS, *more) for finding in check(context)]
+        except CdcError as error:
+            return [refused, bad(ADMINISTRATOR, error.message, error.remedy)]
+        asked = good(ADMINISTRATOR, f"Connected to {place(options)} as {connection.info.user}.")
+    is_explained = any(finding.check == privileges.LOGIN for finding in findings)
+    own = [] if is_explained else [replace(refused, check=privileges.LOGIN)]
+    return [asked, *own, *findings]
+
+
+def _context(
+    connection: Connection,
+    options: PostgresOptions,
+    includes: Callable[[TableId], bool],
+    selection: SelectionOptions | None,
+    role: str | None = None,
+) -> Context:
+    catalog = Catalog(connection, options.publication_name, plugin.sent(options))
+    return Context(
+        connection,
+        options,
+        server_info(connection),
+        catalog.names(),
+        catalog.no_tables(),
+        catalog.tables(includes),
+        selection or SelectionOptions(),
+        role,
+    )
 
 
 def _connected(options: PostgresOptions) -> Connection:

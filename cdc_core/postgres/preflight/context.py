@@ -14,7 +14,10 @@ from cdc_core.selection.options import SelectionOptions
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``names`` are all tables of the database, ``others`` relations that are none, ``tables`` the captured ones."""
+    """``names`` are all tables of the database, ``others`` relations that are none, ``tables`` the captured ones.
+
+    ``role`` is whose privileges are asked for, if the connection is an administrator's.
+    """
 
     connection: Connection
     options: PostgresOptions
@@ -23,6 +26,7 @@ class Context:
     others: Mapping[TableId, str]
     tables: Sequence[TableSchema]
     selection: SelectionOptions
+    role: str | None = None
 
 
 def listed(tables: Sequence[object], limit: int = 5) -> str:

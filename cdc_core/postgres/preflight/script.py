@@ -16,6 +16,7 @@ from cdc_core.selection.options import SelectionOptions
 
 CONNECTION = "connection"
 REPLICATION = "replication connection"
+ADMINISTRATOR = "administrator's connection"
 # Entries of table.include.list that are names, with or without an escaped dot.
 _PLAIN = re.compile(r"(\w+)\\?\.(\w+)")
 
@@ -32,7 +33,8 @@ def script(
         f"-- Prepares database {_quoted(options.database_dbname)} for role {_quoted(options.database_user)}.",
         "-- Run it with psql in that database, as a superuser or as the roles named below.",
     ]
-    lines += _unreached(options, selection, findings[0]) if is_unreached(findings) else _found(findings, everything)
+    refused = [finding for finding in findings if finding.check in (CONNECTION, ADMINISTRATOR) and not finding.ok]
+    lines += _unreached(options, selection, refused) if is_unreached(findings) else _found(findings, everything)
     return "\n".join(lines) + "\n"
 
 
@@ -80,9 +82,10 @@ def _found(findings: Sequence[Finding], everything: bool) -> Iterator[str]:
             yield from (line for statement in finding.sql for line in _comment(statement))
 
 
-def _unreached(options: PostgresOptions, selection: SelectionOptions, problem: Finding) -> Iterator[str]:
+def _unreached(options: PostgresOptions, selection: SelectionOptions, refused: Sequence[Finding]) -> Iterator[str]:
     role, database = options.database_user, options.database_dbname
-    yield from ("", *_comment(f"{problem.check}: {problem.found}"), *_comment(problem.remedy))
+    for problem in refused:
+        yield from ("", *_comment(f"{problem.check}: {problem.found}"), *_comment(problem.remedy))
     yield from (
         "-- The server could not be asked: this is for a server on which nothing is prepared. Then check again.",
         "",
@@ -104,7 +107,7 @@ def _unreached(options: PostgresOptions, selection: SelectionOptions, problem: F
             *_comment(f"LEFT OUT, as the server could not be asked which tables these are: {missing}."),
         )
     if left_out(selection):
-        yield "-- Run this script, then wal2lake check --sql again, for the grants and the publication of these tables."
+        yield "-- With their grants and the publication: wal2lake check --sql --as CONNECTION (an administrator's)."
     if not named:
         return
     yield from ("", "-- The tables that table.include.list names.")

@@ -63,8 +63,13 @@ def identity_full(table: TableId) -> str:
 
 
 def create_role(role: str) -> str:
-    """Make a role that can log in and replicate; without a password."""
-    return _text(sql.SQL("CREATE ROLE {} LOGIN REPLICATION").format(sql.Identifier(role)))
+    """Make a role that can log in; without a password."""
+    return _text(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+
+
+def allow_login(role: str) -> str:
+    """Let the role log in."""
+    return _text(sql.SQL("ALTER ROLE {} LOGIN").format(sql.Identifier(role)))
 
 
 def create_publication(name: str, tables: Sequence[TableId] | None, *, via_root: bool) -> str:

@@ -49,11 +49,13 @@ def _loaded(context: Context) -> list[Finding]:
     setting = plugin_library.allowed(context.connection)
     if of_server and setting.allows(name):
         return []
-    if context.server.wal_level == "logical":
+    if context.role is not None and setting.value is not None and not setting.allows(name):
+        return [bad(NAME, setting.refusal(name), setting.remedy(name), *setting.statements(name))]
+    if context.role is None and context.server.wal_level == "logical":
         return _tried(context, name)
     if of_server or setting.allows(name) or not plugin_library.is_limited(context.connection):
         return []
-    unknown = f"Whether the server allows output plug-in {name} can be tried when wal_level is logical."
+    unknown = f"Whether the server allows output plug-in {name} can be tried by the role, when wal_level is logical."
     return [doubtful(NAME, unknown, setting.remedy(name), *setting.statements(name))]
 
 

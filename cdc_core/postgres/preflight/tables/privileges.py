@@ -1,4 +1,4 @@
-"""Checks whether the role may replicate, and read every captured table."""
+"""Checks whether the role exists, and may connect, replicate, and read every captured table."""
 
 from __future__ import annotations
 
@@ -6,42 +6,71 @@ from collections.abc import Sequence
 
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, good
-from cdc_core.postgres.preflight.statements import allow_replication, bypass_row_security, grant_select, grant_usage
+from cdc_core.postgres.preflight.statements import (
+    allow_login,
+    allow_replication,
+    bypass_row_security,
+    create_role,
+    grant_connect,
+    grant_select,
+    grant_usage,
+)
 from cdc_core.postgres.replication import partition_names
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.table import TableId
 
+LOGIN = "role"
 ROLE = "replication privilege"
 TABLES = "select privilege"
 
 # Managed services grant replication by membership in a role of their own, which rolreplication does not show.
 _ROLE_QUERY = """
-SELECT r.rolname, r.rolsuper OR r.rolreplication,
+SELECT one.name, r.rolsuper OR r.rolreplication,
        EXISTS (SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlsuperuser', 'azure_pg_admin')
                AND pg_has_role(r.rolname, m.oid, 'member')),
-       coalesce((SELECT m.rolname FROM pg_roles m WHERE m.rolname = 'rds_replication'), '')
-FROM pg_roles r WHERE r.rolname = current_user
+       coalesce((SELECT m.rolname FROM pg_roles m WHERE m.rolname = 'rds_replication'), ''),
+       r.oid IS NOT NULL, r.rolcanlogin, has_database_privilege(r.oid, current_database(), 'CONNECT')
+FROM (SELECT coalesce(%s, current_user::text) AS name) AS one LEFT JOIN pg_roles r ON r.rolname = one.name
 """
 _TABLE_QUERY = """
-SELECT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
-       c.relrowsecurity AND row_security_active(c.oid)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[]) ORDER BY 1, 2
+SELECT n.nspname, c.relname, has_schema_privilege(r.oid, n.oid, 'USAGE'), has_table_privilege(r.oid, c.oid, 'SELECT'),
+       c.relrowsecurity AND NOT r.rolsuper AND NOT r.rolbypassrls
+           AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_roles r ON r.rolname = %s
+WHERE c.oid = ANY(%s::oid[]) ORDER BY 1, 2
 """
 
 
 def check(context: Context) -> list[Finding]:
     """Run the check."""
     with translated("reading privileges"):
-        role = context.connection.execute(_ROLE_QUERY).fetchone()
-        rows = context.connection.execute(_TABLE_QUERY, ([table.oid for table in context.tables],)).fetchall()
+        role = context.connection.execute(_ROLE_QUERY, (context.role,)).fetchone()
+        assert role is not None
+        oids = [table.oid for table in context.tables]
+        rows = context.connection.execute(_TABLE_QUERY, (role[0], oids)).fetchall()
     # A query of a partitioned table checks no policy of its partitions.
     read = {table.id for table in partition_names.named(context.connection, context.options, context.tables).own}
-    assert role is not None
     return [
+        *login_verdicts(role[0], context.options.database_dbname, *role[4:]),
         role_verdict(role[0], role[1], role[2], role[3]),
         *schema_verdicts(role[0], [(TableId(row[0], row[1]), row[2], row[3]) for row in rows]),
         *row_security_verdicts([name for row in rows if row[4] and (name := TableId(row[0], row[1])) in read], role[0]),
     ]
+
+
+def login_verdicts(role: str, database: str, exists: bool, may_log_in: bool, may_connect: bool) -> list[Finding]:
+    """Report what keeps the role from the database, apart from its password and pg_hba.conf."""
+    if not exists:
+        remedy = "As a superuser run this, and give the role the password that database.password has:"
+        return [bad(LOGIN, f'There is no role "{role}".', remedy, create_role(role), grant_connect(database, role))]
+    found = []
+    if not may_log_in:
+        found.append(bad(LOGIN, f'Role "{role}" lacks LOGIN.', "As a superuser run:", allow_login(role)))
+    if not may_connect:
+        grant = grant_connect(database, role)
+        text = f'Role "{role}" lacks CONNECT on database "{database}".'
+        found.append(bad(LOGIN, text, "As the database's owner or a superuser run:", grant))
+    return found
 
 
 def role_verdict(role: str, has_replication: bool, has_service_role: bool, service_role: str = "") -> Finding:

@@ -32,12 +32,13 @@ def check(context: Context) -> list[Finding]:
     ids = [table.id for table in context.tables]
     with translated("reading what the role may create"):
         row = context.connection.execute(
-            "SELECT r.rolsuper, has_database_privilege(current_database(), 'CREATE'), "
+            "SELECT r.rolsuper, has_database_privilege(r.oid, current_database(), 'CREATE'), "
             "(SELECT array_agg(c.oid::bigint) FROM pg_class c "
-            " WHERE c.oid = ANY(%s::oid[]) AND pg_has_role(c.relowner, 'USAGE')), r.rolname, "
-            "(SELECT pg_has_role(p.pubowner, 'USAGE') FROM pg_publication p WHERE p.pubname = %s) "
-            "FROM pg_roles r WHERE r.rolname = current_user",
-            ([table.oid for table in context.tables], info.name),
+            " WHERE c.oid = ANY(%s::oid[]) AND pg_has_role(r.oid, c.relowner, 'USAGE')), one.name, "
+            "(SELECT pg_has_role(r.oid, p.pubowner, 'USAGE') FROM pg_publication p WHERE p.pubname = %s) "
+            "FROM (SELECT coalesce(%s, current_user::text) AS name) AS one "
+            "LEFT JOIN pg_roles r ON r.rolname = one.name",
+            ([table.oid for table in context.tables], info.name, context.role),
         ).fetchone()
     assert row is not None
     owned = set(row[2] or ())
