@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -149,14 +149,12 @@ class RunContext:
         start_workers(made)
         return made
 
-    def session(self, given: Any, *, when_asked: bool = False) -> Callable[[], Any]:
-        """A function that returns the session: the given one, or one that is being started in a background thread.
+    def session(self, given: Any, *, when_asked: bool = False) -> SessionStart:
+        """Call the result for the session: the given one, or one that is being started in a background thread.
 
-        ``given`` may be a function that starts it. ``when_asked``: it is not started before the function is called.
+        ``given`` may be a function that starts it. ``when_asked``: it is not started before it is called.
         """
-        if given is not None and not callable(given):
-            return lambda: self.ready(given)
-        start = SessionStart(self.spark if given is None else lambda: self.ready(given()))
+        start = SessionStart(lambda: self.ready(given() if callable(given) else given))
         if not when_asked:
             start.begin()
         return start

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.errors import ConfigError, LakeError, TableError
+from cdc_core.errors import ConfigError, LakeError, SparkLostError, TableError
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.spark.environment import check_programs, java_program
+from cdc_core.spark.known_jars import has_started
 
 # delta-rs makes a URL of a path: it decodes the first, replaces or drops the second and the last, and fails at others.
 _NOT_IN_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]|^\x00-\x1f\x7f]")
@@ -65,14 +66,20 @@ def lake_finding(config: ConnectorConfig) -> Finding:
     return folder_finding("lake", "wal2lake.lake.path", path, commits=True)
 
 
-def java_finding(config: ConnectorConfig) -> Finding:
-    """Whether the Java, the Spark and the Python can be started that the environment names."""
+def java_finding(config: ConnectorConfig, start: Callable[[], object]) -> Finding:
+    """Whether the Java, the Spark and the Python can be started that the environment names.
+
+    Spark itself is started by ``start`` where nothing shows that it can be: a first start downloads its jars, and
+    wal2lake.spark.* may keep it from starting.
+    """
     java = java_program()
     if java.problem:
         return bad("java", java.problem, java.remedy)
     try:
         check_programs(dict(config.engine.spark).get("spark.master", "local").startswith("local"))
-    except ConfigError as error:
+        if config.engine.spark or not has_started():
+            start()
+    except (ConfigError, SparkLostError) as error:
         return bad("java", error.message, error.remedy)
     return good("java", f"Java {java.version}: {java.path}.")
 

@@ -24,6 +24,11 @@ class SessionStart:
         self.begin()
         return self._started.result(_START_SECONDS)
 
+    def check(self) -> None:
+        """Raise what its start raised, if it has failed by now. Does not wait."""
+        if self._started.done():
+            self._started.result()
+
     def begin(self) -> None:
         """Start it, without waiting, unless this was done before."""
         with self._lock:

@@ -31,9 +31,9 @@ from cdc_core.errors import ConfigError, SparkLostError
 from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
 from cdc_core.spark.environment import INSTALL, cause_in, check_programs, java_program, not_started
 from cdc_core.spark.java_process import JavaProcess, was_killed
+from cdc_core.spark.known_jars import JARS_VARIABLE, cache, jars_file, listed_jars
 from cdc_core.spark.quiet_start import last_lines, quiet_start
 
-JARS_VARIABLE = "WAL2LAKE_DELTA_JARS"
 _SCALA = "2.13"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -215,7 +215,7 @@ def remember_jars(context: SparkContext) -> None:
     files = [_local_path(entry) for entry in (conf.get("spark.jars") or "").split(",") if entry]
     if not files or not all(file.is_file() for file in files) or not any("delta-spark" in f.name for f in files):
         return
-    known = _known_jars_file()
+    known = jars_file()
     try:
         known.parent.mkdir(parents=True, exist_ok=True)
         partial = known.with_suffix(f".{os.getpid()}")
@@ -228,7 +228,7 @@ def remember_jars(context: SparkContext) -> None:
 def class_archive() -> tuple[Path, str | None]:
     """Return the folder and the name of a local session's archive of classes; no name if it cannot have one yet."""
     known = _known_jars()
-    return _cache(), archive_name(Path(_find_spark_home()), known) if known else None
+    return cache(), archive_name(Path(_find_spark_home()), known) if known else None
 
 
 def _jars(given: Mapping[str, str], conf: Mapping[str, str], one_process: bool) -> dict[str, str]:
@@ -256,7 +256,7 @@ def _started_with(jars: list[str], conf: Mapping[str, str]) -> dict[str, str]:
     contain any of its own.
     """
     users = [conf[_CLASS_PATH]] if conf.get(_CLASS_PATH) else []
-    archive = archive_in(_cache(), archive_name(Path(_find_spark_home()), jars))
+    archive = archive_in(cache(), archive_name(Path(_find_spark_home()), jars))
     return {
         _CLASS_PATH: os.pathsep.join([*users, *jars]),
         _JAVA_OPTIONS: reading_options(archive, conf.get(_JAVA_OPTIONS, "")),
@@ -280,28 +280,14 @@ def _known_jars() -> list[str]:
     Spark looks into its own jars first, so others of the same name would never be read, but it copies all of them
     (100 MB) at every start of a context.
     """
-    try:
-        files = _known_jars_file().read_text().split("\n")
-    except OSError:
-        return []
-    if not all(Path(file).is_file() for file in files):
-        return []
     brought = {_artifact(name) for name in glob("*.jar", root_dir=Path(_find_spark_home()) / "jars")}
     # Ivy names a file after its organisation, too: org.slf4j_slf4j-api-2.0.13.jar
-    return [file for file in files if _artifact(Path(file).name.partition("_")[2]) not in brought]
+    return [file for file in listed_jars() if _artifact(Path(file).name.partition("_")[2]) not in brought]
 
 
 def _artifact(jar: str) -> str:
     """A jar's name without its version."""
     return re.sub(r"-\d[^-]*\.jar$", "", jar)
-
-
-def _known_jars_file() -> Path:
-    return _cache() / f"jars-delta-{version('delta-spark')}-spark-{version('pyspark')}.txt"
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wal2lake"
 
 
 def _delta_package() -> str:

@@ -42,6 +42,14 @@ def test_what_keeps_spark_from_starting_is_one_sentence(pg: Cluster, program: Pr
         ("check", {}, {"JAVA_HOME": nowhere}, ["FAIL java", f"{nowhere}/bin/java, as JAVA_HOME says", "17 or 21"]),
         ("check", {}, {"JAVA_TOOL_OPTIONS": "-XX:NoSuch"}, ["FAIL java", "Unrecognized VM option 'NoSuch'"]),
         ("check", {}, {}, ["Java 1", "/java"]),
+        # Spark is started where an earlier start proves nothing: with settings, other jars, or jars to be downloaded.
+        (
+            "check",
+            {"wal2lake.spark.spark.driver.memory": "200m"},
+            {},
+            ["FAIL java", "must be at least", "wal2lake.spark.spark.driver.memory"],
+        ),
+        ("check", {}, {"WAL2LAKE_DELTA_JARS": nowhere}, ["FAIL java", "WAL2LAKE_DELTA_JARS is neither"]),
     ):
         # A command with an interpreter of its own gets PYSPARK_PYTHON as it is.
         limit = ("--max-seconds", "60") if command == "run" else ()
@@ -57,3 +65,7 @@ def test_what_keeps_spark_from_starting_is_one_sentence(pg: Cluster, program: Pr
             found, remedy = done.stderr.splitlines()[-2:]
             assert found.startswith("wal2lake: ") and remedy.startswith("  → "), done.stderr
     assert pg.execute(database, "select slot_name from pg_replication_slots where database = %s", [database]) == []
+    # A run that goes on from its slot, and waits for changes, does not wait for the first of them to say it.
+    assert program.run("run", file(), "--until-idle", "0.1").returncode == 0
+    broken = program.run("run", file(), own_java=True, JAVA_HOME=nowhere)
+    assert broken.returncode == 1 and f"{nowhere}/bin/java, as JAVA_HOME says" in broken.stderr, broken.stderr[-3000:]

@@ -44,7 +44,7 @@ def check(context: RunContext, administrator: str | None = None) -> list[Finding
     findings += _unready(context)
     findings += channel_findings(config)
     if context.has_lake:
-        findings += [lake_finding(config), java_finding(config)]
+        findings += [lake_finding(config), java_finding(config, context.spark)]
     findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))
     if context.has_lake and not any(finding.is_error and not finding.ok for finding in findings):
         findings += rules_findings(context)

@@ -12,6 +12,7 @@ from cdc_core.assemble.events import own_rows
 from cdc_core.assemble.metrics import Meter, connected, meter, show_quarantined
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.renewed import needing_sender, note_sender
+from cdc_core.assemble.session_start import SessionStart
 from cdc_core.assemble.sinks import open_sink
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.handover import Handover
@@ -103,7 +104,7 @@ def _drain(
     tables: list[TableSchema],
     start: Lsn,
     until: Until,
-    spark: Callable[[], Any],
+    spark: SessionStart,
     hooks: Hooks,
     notifier: Notifier,
     inbox: Inbox | None,
@@ -143,7 +144,7 @@ def _drain(
             confirm = replication.confirm if gate is None else gate.confirm
             into = sink if events is None or gate is None else events.sink(sink, gate)
             confirmations = Confirmations(confirm, None if recorded is None else recorded.log)
-            run = _run(context, source, reader, into, confirmations, start, metered.hooks(hooks), recorded)
+            run = _run(context, source, reader, into, confirmations, start, metered.hooks(hooks), recorded, spark)
             show_quarantined(context, metered, tables)
             metered.follow(reader.seen, lambda: reader.waiting)
             try:
@@ -168,7 +169,15 @@ def _run(
     start: Lsn,
     hooks: Hooks,
     recorded: RecordedStream | None,
+    spark: SessionStart,
 ) -> StreamRun:
+    heartbeat = HeartbeatAction(context.config.postgres)
+
+    def between_rounds() -> None:
+        # A run that waits for changes ends at once, not at the first of them, if Spark does not start.
+        spark.check()
+        heartbeat.run_if_due()
+
     return StreamRun(
         reader,
         sink,
@@ -178,7 +187,7 @@ def _run(
         source.sendable_lsn,
         hooks,
         before_durable=_following(recorded),
-        heartbeat=HeartbeatAction(context.config.postgres).run_if_due,
+        heartbeat=between_rounds,
         needs_sender=needing_sender(context, source),
     )
 

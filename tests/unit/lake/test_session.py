@@ -13,8 +13,9 @@ import pytest
 
 from cdc_core.errors import ConfigError
 from cdc_core.spark.class_archive import sized
+from cdc_core.spark.known_jars import JARS_VARIABLE, jars_file
 from cdc_core.spark.quiet_start import quiet_start
-from cdc_core.spark.session import JARS_VARIABLE, _known_jars_file, class_archive, spark_conf
+from cdc_core.spark.session import class_archive, spark_conf
 
 CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
 
@@ -31,7 +32,7 @@ def delta(tmp_path: Path) -> Path:
     """Delta's jar, as an earlier start has resolved it."""
     jar = tmp_path / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
     jar.touch()
-    known = _known_jars_file()
+    known = jars_file()
     known.parent.mkdir(parents=True)
     known.write_text(str(jar))
     return jar
@@ -87,7 +88,7 @@ def test_jars_of_an_earlier_start_that_spark_has_itself_are_left_out(tmp_path: P
     ]
     for jar in jars:
         jar.touch()
-    known = _known_jars_file()
+    known = jars_file()
     known.parent.mkdir(parents=True)
     known.write_text("\n".join(map(str, jars)))
     assert "spark.jars.packages" not in spark_conf()
