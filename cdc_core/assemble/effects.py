@@ -1,6 +1,7 @@
 """What in a connector file has no effect on this server: said by ``check``, and once by each start.
 
 properties that name something ─▶ names of the catalogue ─▶ entries that match nothing
+class of a custom snapshot mode ─▶ what it asks for and does not get
 masks, hashes, truncations     ─▶ columns that they match ─▶ columns whose type they leave as it is
 captured columns               ─▶ their types             ─▶ columns that events leave out
 """
@@ -52,6 +53,9 @@ def say_effects(config: ConnectorConfig, source: Source, *, writes_events: bool)
 
 
 def _ineffective(config: ConnectorConfig, database: Database, *, writes_events: bool) -> Iterator[Unmatched]:
+    custom = config.snapshot.custom
+    if custom is not None and custom.unheeded:
+        yield Unmatched(custom.unheeded, "Return False.")
     yield from unmatched(config, database)
     tables = [streamed(table) for table in database.captured]
     yield from _clear_columns(config, tables)

@@ -140,13 +140,16 @@ def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configur
     problems, warnings = check(packages, reader.given)
     if packages["formats"].is_avro and packages["schema"].field_adjustment is NameAdjustmentMode.NONE:
         packages["schema"] = replace(packages["schema"], field_name_adjustment_mode=NameAdjustmentMode.AVRO)
+    settings = reader.settings()
+    properties = tuple((setting.shown_name, setting.shown) for setting in settings)
+    packages["snapshot"] = replace(packages["snapshot"], properties=properties)
     reader.raise_for([*reader.problems, *problems])
     return ConnectorConfig(
         source=source,
         connector_name=reader.given.get("name", "").strip() or packages["schema"].topic_prefix,
         **packages,
         warnings=(*reader.warnings(), *warnings, *unready(packages["snapshot"], packages["types"])),
-        settings=reader.settings(),
+        settings=settings,
     )
 
 

@@ -52,7 +52,7 @@ def mode_actions(options: SnapshotOptions) -> ModeActions:
             stream=options.snapshot_mode_configuration_based_start_stream,
         )
     if options.snapshot_mode is SnapshotMode.CUSTOM:
-        asked = load_snapshotter(options.snapshot_mode_custom_name)
+        asked = load_snapshotter(options.snapshot_mode_custom_name, options.properties)
         return ModeActions(
             first=bool(asked.should_snapshot_data(False, False)),
             interrupted=bool(asked.should_snapshot_data(True, True)),

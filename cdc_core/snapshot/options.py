@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cdc_core.option import Named, Status, at_least, option, parse_list, parse_patterns
 from cdc_core.schema.table import TableId
-from cdc_core.snapshot.snapshotter import CustomQueries, custom_queries
+from cdc_core.snapshot.snapshotter import CustomQueries, Properties, custom_queries
 
 
 class SnapshotMode(StrEnum):
@@ -229,6 +229,8 @@ class SnapshotOptions:
         False,
         "Whether incremental snapshots of wal2lake envelopes work without writing to the signal table.",
     )
+    properties: Properties = field(default=(), repr=False)
+    """All properties of the connector file, for a custom snapshot mode."""
 
     @property
     def select_statements(self) -> dict[TableId, str]:
@@ -250,7 +252,7 @@ class SnapshotOptions:
         """The further methods of a custom snapshot mode; None with another mode. Raises ConfigError."""
         if self.snapshot_mode is not SnapshotMode.CUSTOM or not self.snapshot_mode_custom_name.strip():
             return None
-        return custom_queries(self.snapshot_mode_custom_name)
+        return custom_queries(self.snapshot_mode_custom_name, self.properties)
 
     def _has_override(self, table: TableId) -> bool:
         return table in map(TableId.of_text, self.snapshot_select_statement_overrides)

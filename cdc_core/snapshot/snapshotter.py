@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
@@ -39,9 +39,14 @@ class Snapshotter(Protocol):
 class TableQueries(Protocol):
     """Further methods of a snapshot mode. A class may have each of them or not.
 
+    ``should_stream_events_starting_from_snapshot() -> bool`` may only return False: streaming goes on at the stored
+    position. What ``init`` has of position and slot in Debezium are arguments of ``should_snapshot_data`` here.
     ``snapshot_transaction_isolation_level_statement() -> str`` may only confirm REPEATABLE READ: a snapshot is read by
     several connections at one point, which another level does not allow.
     """
+
+    def init(self, properties: Mapping[str, str]) -> None:
+        """Called before the other methods. ``properties``: those of the connector file, secrets masked."""
 
     def build_snapshot_query(self, table: str) -> str | None:
         """Return the statement that reads a table (``schema.table``); None: its rows are not read, only its changes.
@@ -59,8 +64,12 @@ class TableQueries(Protocol):
         """Called once the rows of a snapshot have been written."""
 
 
+Properties = tuple[tuple[str, str], ...]
+"""Names and values of a connector file, secrets masked."""
+
 _METHODS = ("should_snapshot_data", "should_stream", "should_snapshot_on_data_error")
 _ISOLATION = "snapshot_transaction_isolation_level_statement"
+_FROM_SNAPSHOT = "should_stream_events_starting_from_snapshot"
 
 
 class CustomQueries:
@@ -72,6 +81,21 @@ class CustomQueries:
     def __init__(self, snapshotter: object) -> None:
         self._snapshotter = snapshotter
         self._queries: dict[TableId, str | None] = {}
+
+    def begin(self, properties: Properties) -> None:
+        """Tell the class the connector's properties, before it is asked anything."""
+        self._asked("init", dict(properties))
+
+    @property
+    def unheeded(self) -> str:
+        """What the class asks for and does not get, as a sentence; empty if there is nothing."""
+        if self._asked(_FROM_SNAPSHOT) != "True":
+            return ""
+        return (
+            f"{type(self._snapshotter).__name__}.{_FROM_SNAPSHOT} of snapshot.mode.custom.name returns True, which has "
+            "no effect: streaming goes on at the stored position. Changes from before the snapshot are events, too, "
+            "and are not applied twice to a lake."
+        )
 
     def query_of(self, table: TableId) -> str | None:
         """Return the statement for a table; None if the class has none."""
@@ -119,12 +143,12 @@ class CustomQueries:
 
 
 @lru_cache(8)
-def custom_queries(path: str) -> CustomQueries:
+def custom_queries(path: str, properties: Properties = ()) -> CustomQueries:
     """Return the further methods of the class of that path, whose object is kept. Raises ConfigError."""
-    return CustomQueries(load_snapshotter(path))
+    return CustomQueries(load_snapshotter(path, properties))
 
 
-def load_snapshotter(path: str) -> Snapshotter:
+def load_snapshotter(path: str, properties: Properties = ()) -> Snapshotter:
     """Return the object that a dotted path names. Raises ConfigError if there is none or it lacks a method."""
     remedy = "Set snapshot.mode.custom.name to package.module.Class of a Python class that can be imported."
     module, _, name = path.strip().rpartition(".")
@@ -143,6 +167,8 @@ def load_snapshotter(path: str) -> Snapshotter:
             f"The class {path} of snapshot.mode.custom.name has no method {', '.join(lacking)}.",
             "Implement the methods of cdc_core.snapshot.snapshotter.Snapshotter.",
         )
-    CustomQueries(made).require_isolation()
+    queries = CustomQueries(made)
+    queries.begin(properties)
+    queries.require_isolation()
     snapshotter: Snapshotter = made
     return snapshotter

@@ -8,6 +8,7 @@ from cdc_core.assemble import Connector
 from cdc_core.config.connector import load
 from cdc_core.engine.reports import Until
 from cdc_core.errors import ConfigError
+from cdc_core.option import MASK
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
 
@@ -22,6 +23,10 @@ class Mode:
 
     completed = 0
 
+    def init(self, properties):
+        self.slot = properties["slot.name"]
+        assert properties["database.password"] == MASK
+
     def should_snapshot_data(self, offset_exists, snapshot_in_progress):
         return not offset_exists or snapshot_in_progress
 
@@ -32,6 +37,7 @@ class Mode:
         return False
 
     def build_snapshot_query(self, table):
+        assert self.slot
         return f"select * from {table} where id <= 2 and {LOCKED} -- some" if table == "public.a" else None
 
     def snapshot_table_locking_statement(self, lock_timeout_ms, tables):
@@ -48,6 +54,11 @@ class Mode:
 class Serializable(Mode):
     def snapshot_transaction_isolation_level_statement(self):
         return "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+
+
+class FromSnapshot(Mode):
+    def should_stream_events_starting_from_snapshot(self):
+        return True
 
 
 class Broken(Mode):
@@ -72,6 +83,8 @@ def test_a_snapshot_mode_decides_what_is_read(pg, spark, tmp_path):
         with pytest.raises(ConfigError, match=said) as caught:
             Connector.from_file(connector(mode)).initial_snapshot(spark)
         assert "anything" not in str(caught.value)
+    said = [found.found for found in Connector.from_file(connector("FromSnapshot")).check() if not found.ok]
+    assert ["FromSnapshot.should_stream_events_starting_from_snapshot" in one for one in said] == [True], said
     file = connector("Mode")
     (report,) = Connector.from_file(file).initial_snapshot(spark)
     assert (report.table, report.rows, Mode.completed) == (A, 2, 1)
