@@ -73,12 +73,13 @@ class ConnectorParams(BaseModel):
     hostname: str = Field(default="localhost", description="Host of the PostgreSQL server.")
     port: int = Field(default=5432, description="Port of the server.")
     dbname: str = Field(default="postgres", description="Database to capture.")
+    user: str = Field(default="wal2lake", description="Role with REPLICATION, and SELECT on the tables.")
     tables: str = Field(default="public\\..*", description="Tables to capture: regular expressions of schema.table.")
     lake: str = Field(default="lake", description="Folder or URI of the lake.")
 
 
 class ConnectorScaffolder(Scaffolder[ConnectorParams]):
-    """Writes a ``defs.yaml`` that needs a user and a password in the environment."""
+    """Writes a ``defs.yaml`` that needs the role's password in the environment, and keeps its data out of git."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ConnectorParams]:
@@ -94,15 +95,19 @@ class ConnectorScaffolder(Scaffolder[ConnectorParams]):
             "plugin.name": "pgoutput",
             "database.hostname": given.hostname,
             "database.port": given.port,
-            "database.user": "{{ env.PGUSER }}",
-            "database.password": "{{ env.PGPASSWORD }}",
+            "database.user": given.user,
+            # Not PGPASSWORD, which often is an administrator's.
+            "database.password": f"{{{{ env.{name.upper()}_PASSWORD }}}}",
             "database.dbname": given.dbname,
             "slot.name": name,
             "publication.name": name,
             "table.include.list": given.tables,
             _LAKE: given.lake,
+            _STATE: f".wal2lake/{name}",
         }
         scaffold_component(request, {"properties": properties})
+        if request.project_root is not None:
+            _ignore_in_git(request.project_root, [given.lake, ".wal2lake"])
 
 
 @scaffold_with(ConnectorScaffolder)
@@ -135,6 +140,10 @@ class Connector(StateBackedComponent, Model, Resolvable):
     )
     owners: list[str] | None = Field(default=None, description="Owners of the assets: addresses, or team:name.")
     tags: dict[str, str] | None = Field(default=None, description="Tags of the assets.")
+    spark_config: dict[str, Value] | None = Field(
+        default=None,
+        description="Settings of Spark for all runs, such as spark.master; the launchpad's spark_config prevails.",
+    )
     schedules: Schedules | None = Field(default=None, description="When scheduled jobs run.")
     freshness: dict[str, str] | None = Field(
         default=None,
@@ -265,13 +274,24 @@ class Connector(StateBackedComponent, Model, Resolvable):
             "wal2lake.dagster.freshness": _paired(self.freshness),
             "wal2lake.dagster.checks": _paired(self.checks),
         }
-        schedules = self.schedules.entries() if self.schedules is not None else {}
-        return {**(self.properties or {}), **{name: value for name, value in (own | schedules).items() if value}}
+        own |= {f"wal2lake.spark.{name}": value for name, value in (self.spark_config or {}).items()}
+        own |= self.schedules.entries() if self.schedules is not None else {}
+        return {**(self.properties or {}), **{name: value for name, value in own.items() if value not in (None, "")}}
 
     def _place(self, text: Value) -> str:
         """A path as it is if it is absolute or a URI, else in the project's folder."""
         given = str(text)
         return given if "://" in given or Path(given).is_absolute() else str(self._project / given)
+
+
+def _ignore_in_git(project: Path, folders: Sequence[str]) -> None:
+    """Add those of the folders that are in the project to its .gitignore."""
+    file = project / ".gitignore"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    relative = [one for one in folders if "://" not in one and not Path(one).is_absolute()]
+    lines = [line for one in relative if (line := f"/{one.strip('/')}/") not in text.splitlines()]
+    if lines:
+        file.write_text("\n".join([*text.splitlines(), *lines, ""]), encoding="utf-8")
 
 
 def _listed(values: Sequence[str] | None) -> str | None:

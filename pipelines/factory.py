@@ -21,7 +21,7 @@ from pipelines.jobs.connector import jobs
 from pipelines.jobs.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
 from pipelines.jobs.pauses import pause_jobs
 from pipelines.jobs.reconcile import reconcile_job, reconcile_schedule, repair_job
-from pipelines.jobs.replays import replay_jobs
+from pipelines.jobs.replays import replay_job
 from pipelines.jobs.schedules import schedules
 from pipelines.jobs.signals import signal_jobs
 from pipelines.sensors.alerts import alert_sensors
@@ -71,7 +71,7 @@ def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
         ],
         jobs=[
             *[job for site in sites for job in (*jobs(site), *pause_jobs(site), *signal_jobs(site))],
-            *[job for site in lakes for job in replay_jobs(site)],
+            *[replay_job(site) for site in lakes],
             *[job for site in kept for job in (maintenance_job(site), reconcile_job(site), repair_job(site))],
         ],
         schedules=[

@@ -145,7 +145,7 @@ class SnapshotEvents:
 
     def _log_lake(self, table: TableId, found: metadata.Metadata, lsn: str) -> None:
         """Log the lake table, which has the table's rows up to ``lsn``."""
-        key, tags = lake_key(self._site, table), lake_tags(self._site, lsn)
+        key, tags = lake_key(self._site, table), lake_tags(self._site, table, lsn)
         self._log(dg.AssetMaterialization(asset_key=key, metadata=found | self._facts.of(table), tags=tags))
 
     def _report_progress(self, one: _Table, now: float) -> None:

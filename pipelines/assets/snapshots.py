@@ -13,7 +13,7 @@ from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
 from pipelines.assets.snapshot_events import SnapshotEvents
-from pipelines.connector.keys import snapshot_key, source_key
+from pipelines.connector.keys import snapshot_key
 from pipelines.connector.partitions import table_partitions
 from pipelines.connector.site import Site
 from pipelines.step.background import BackgroundWork
@@ -47,7 +47,6 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=snapshot_key(site),
-        deps=[source_key(site, table.id) for table in site.tables],
         partitions_def=table_partitions(site),
         # All tables of a backfill in one run: one exported snapshot shows them at one point in time, in one Spark
         # session.

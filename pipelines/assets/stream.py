@@ -130,7 +130,6 @@ def changes_spec(site: Site, kinds: set[str], description: str) -> dg.AssetSpec:
     """The asset that a connector's stream is, whatever it writes to."""
     return dg.AssetSpec(
         changes_key(site),
-        deps=[source_key(site, table.id) for table in site.tables],
         group_name=site.group(),
         kinds=kinds,
         owners=site.owners,
@@ -145,14 +144,15 @@ def _lake_specs(site: Site) -> list[dg.AssetSpec]:
     return [
         dg.AssetSpec(
             lake_key(site, table.id),
-            deps=[changes_key(site), snapshot_key(site)],
+            deps=[source_key(site, table.id), snapshot_key(site), changes_key(site)],
             group_name=site.group("lake"),
             kinds={"delta", "spark"},
             owners=site.owners,
             tags=site.tags,
             # A run does not materialize a table without changes.
             skippable=True,
-            description=f"Source table {table.id} as a Delta table, merged from its changelog.",
+            description=f"Source table {table.id} as a Delta table, merged from its changelog by "
+            f"{stream_job_name(site)}.",
             metadata=named(table) | facts.expected(table.id),
             freshness_policy=freshness_policy(site, table.id),
         )

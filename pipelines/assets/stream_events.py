@@ -215,7 +215,7 @@ class StreamEvents:
         return dg.AssetMaterialization(
             asset_key=lake_key(self._site, summary.table),
             metadata=metadata.table(summary.totals) | self._facts.of(summary.table),
-            tags=lake_tags(self._site, str(summary.totals.lsn)),
+            tags=lake_tags(self._site, summary.table, str(summary.totals.lsn)),
         )
 
     def _materialised(self, summary: TableSummary) -> dg.MaterializeResult[Any]:

@@ -18,7 +18,7 @@ from cdc_core.schema.table import TableId
 from pipelines.assets.source import named
 from pipelines.assets.stream import StreamConfig, changes_spec
 from pipelines.assets.streaming import streaming
-from pipelines.connector.keys import changes_key, topic_key
+from pipelines.connector.keys import changes_key, source_key, topic_key
 from pipelines.connector.site import Site
 from pipelines.reports.metadata import Metadata
 from pipelines.step.log import logged
@@ -123,7 +123,7 @@ def _topic_specs(site: Site) -> list[dg.AssetSpec]:
     return [
         dg.AssetSpec(
             topic_key(site, table.id),
-            deps=[changes_key(site)],
+            deps=[source_key(site, table.id), changes_key(site)],
             group_name=site.group("topics"),
             kinds={"kafka"},
             owners=site.owners,

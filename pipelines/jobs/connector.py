@@ -5,14 +5,14 @@ from __future__ import annotations
 import dagster as dg
 
 from pipelines.checks.slot import check_keys
-from pipelines.connector.keys import changes_key, lake_key, snapshot_key, topic_key
+from pipelines.connector.keys import changes_key, snapshot_key
 from pipelines.connector.site import Site
 
 SLOT_TAG = "wal2lake/slot"
 # What cancelling means: said in the job's description and in the log of a cancelled run.
 CANCELLED = (
     "Cancelling a run ends that run only, after its current round: the sensor {0}_slot starts another one as soon as "
-    "there are changes. To stop streaming, run {0}_pause_job; {0}_continue_job goes on."
+    "there are changes. To stop streaming, run {0}_pause_job; {0}_resume_job resumes it."
 )
 
 
@@ -28,8 +28,6 @@ def snapshot_job_name(site: Site) -> str:
 
 def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
     """All jobs of a connector."""
-    table_key = topic_key if site.is_kafka_only else lake_key
-    streamed = [changes_key(site), *(table_key(site, table.id) for table in site.tables)]
     tags = {SLOT_TAG: site.slot}
     where = "Kafka, after the initial snapshot," if site.is_kafka_only else "the changelog and lake tables"
     snapshot = dg.define_asset_job(
@@ -42,8 +40,9 @@ def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
     return [
         dg.define_asset_job(
             stream_job_name(site),
-            # The stream reports the checks itself, as it goes; a comparison with the source reads whole tables.
-            selection=dg.AssetSelection.assets(*streamed).without_checks(),
+            # The stream reports lake tables and checks itself, as it goes. Dagster shows an asset that a run selects
+            # as *Materializing* until the run reports it: a table without changes, for as long as the stream runs.
+            selection=dg.AssetSelection.assets(changes_key(site)).without_checks(),
             tags=tags,
             executor_def=dg.in_process_executor,
             description=f"Streams changes from the replication slot {site.slot} to {where} "

@@ -1,6 +1,6 @@
-"""Jobs that replay quarantined changes and resume paused tables.
+"""The job that replays quarantined changes and lets paused tables go on, as ``wal2lake replay``.
 
-They write to the slot's tables and use the slot's pool, like a snapshot: a streaming run ends after its current round,
+It writes to the slot's tables and uses the slot's pool, like a snapshot: a streaming run ends after its current round,
 and the sensor starts the next one afterwards.
 """
 
@@ -26,17 +26,18 @@ from pipelines.reports.lake_facts import LakeFacts
 from pipelines.reports.provenance import lake_tags
 from pipelines.step.background import BackgroundWork
 from pipelines.step.failure import reported
+from pipelines.step.resources import spark_key
 
 _STOP_SECONDS = 60.0
 
 
 class ReplayConfig(dg.Config):
-    """Quarantined changes to be replayed."""
+    """Tables whose changes are merged again."""
 
     tables: list[str] = Field(
         default=[],
         description="Captured tables (schema.table), or regular expressions that match such names. Empty: all "
-        "tables with changes in quarantine.",
+        "paused tables and all tables with changes in quarantine; with accept, accept_all or drop the latter only.",
     )
     accept: list[str] = Field(default=[], description="Rules whose failures are accepted, such as user:email_shape.")
     accept_all: bool = Field(default=False, description="Accept the changes regardless of the rules they fail.")
@@ -48,91 +49,52 @@ class ReplayConfig(dg.Config):
             raise ConfigError("drop cannot be combined with accept or accept_all.", "Remove one of them.")
         return self
 
-
-class ResumeConfig(dg.Config):
-    """Paused tables to be resumed."""
-
-    tables: list[str] = Field(
-        default=[],
-        description="Captured tables (schema.table), or regular expressions that match such names. Empty: all "
-        "paused tables.",
-    )
-    reread: bool = Field(
-        default=False,
-        description="Re-read the tables from the source in any case. Otherwise the changes in the changelog are "
-        "merged, and a table is re-read only if it cannot be brought up to date from the changelog.",
-    )
+    def needed_by(self, status: TableStatus) -> bool:
+        """Whether a table that was not named needs the replay."""
+        is_decided = self.drop or self.accept_all or bool(self.accept)
+        return status.quarantined > 0 or (status.paused is not None and not is_decided)
 
 
 def replay_job_name(site: Site) -> str:
-    """The name of the job that replays quarantined changes."""
+    """The name of the job."""
     return f"{site.safe_name}_replay_job"
 
 
-def resume_job_name(site: Site) -> str:
-    """The name of the job that resumes paused tables."""
-    return f"{site.safe_name}_resume_job"
+def replay_job(site: Site) -> dg.JobDefinition:
+    """The job of a connector."""
 
-
-def replay_jobs(site: Site) -> list[dg.JobDefinition]:
-    """Both jobs of a connector."""
-    return [_replay_job(site), _resume_job(site)]
-
-
-def _replay_job(site: Site) -> dg.JobDefinition:
     @dg.op(
         name=f"{site.safe_name}_replay",
-        description="Checks quarantined changes with the current rules and merges those that pass.",
+        description="Checks quarantined changes with the current rules, merges those that pass, and merges the changes "
+        "of paused tables.",
         pool=site.pool,
+        required_resource_keys={spark_key(site)},
     )
     def replay(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
         with reported():
             config.checked()
             engine = site.open()
-            tables = _chosen(engine, config.tables, lambda status: status.quarantined > 0)
+            tables = _chosen(engine, config)
 
             def one(table: TableId) -> None:
-                done = engine.replay(table, None, None, config.accept, config.accept_all, config.drop)
+                session = getattr(context.resources, spark_key(site)).spark_session
+                done = engine.replay(table, session, None, config.accept, config.accept_all, config.drop)
                 context.log.info(told(done))
 
-            _work(context, site, engine, tables, one, "has changes in quarantine")
+            _work(context, site, engine, tables, one)
 
-    return _job(
-        site,
-        replay_job_name(site),
-        replay,
-        "Checks quarantined changes again and merges those that pass, in their original order; with accept or "
-        "drop, accepts or discards them.",
+    @dg.job(
+        name=replay_job_name(site),
+        description="Checks quarantined changes again and merges those that pass, in their original order; with accept "
+        "or drop, accepts or discards them. A paused table whose cause is corrected goes on: its changes are merged "
+        "from the changelog, and it is re-read only if that is not possible.",
+        tags={SLOT_TAG: site.slot},
+        executor_def=dg.in_process_executor,
     )
+    def job() -> None:
+        replay()
 
-
-def _resume_job(site: Site) -> dg.JobDefinition:
-    @dg.op(
-        name=f"{site.safe_name}_resume",
-        description="Resumes paused tables: merges their changes from the changelog, and re-reads tables if necessary.",
-        pool=site.pool,
-    )
-    def resume(context: dg.OpExecutionContext, config: ResumeConfig) -> None:
-        with reported():
-            engine = site.open()
-            tables = _chosen(engine, config.tables, lambda status: status.paused is not None)
-
-            def one(table: TableId) -> None:
-                if config.reread:
-                    for report in engine.snapshot([table]):
-                        context.log.info(f"{report.table}: {report.rows:,} rows re-read as of {report.lsn}")
-                    return
-                context.log.info(told(engine.replay(table)))
-
-            _work(context, site, engine, tables, one, "is paused")
-
-    return _job(
-        site,
-        resume_job_name(site),
-        resume,
-        "Resumes paused tables after the cause of the pause is corrected: their changes are merged in order; "
-        "tables are re-read if necessary or requested.",
-    )
+    return job
 
 
 def told(done: ReplayReport) -> str:
@@ -145,11 +107,11 @@ def told(done: ReplayReport) -> str:
     )
 
 
-def _chosen(engine: Engine, wanted: Sequence[str], needs: Callable[[TableStatus], bool]) -> list[TableId]:
+def _chosen(engine: Engine, config: ReplayConfig) -> list[TableId]:
     """Return the requested tables, or those that need it if none is requested. Raises ConfigError if unknown."""
-    if not wanted:
-        return [status.table for status in engine.status().tables if needs(status)]
-    return matched_tables(engine, wanted)
+    if not config.tables:
+        return [status.table for status in engine.status().tables if config.needed_by(status)]
+    return matched_tables(engine, config.tables)
 
 
 def _work(
@@ -158,11 +120,10 @@ def _work(
     engine: Engine,
     tables: Sequence[TableId],
     one: Callable[[TableId], None],
-    reason: str,
 ) -> None:
     """Do ``one`` for each table, then report the tables to Dagster. A failed table does not affect the others."""
     if not tables:
-        context.log.info(f"No table {reason}: nothing to do.")
+        context.log.info("No table is paused or has changes in quarantine: nothing to do.")
         return
     failed: dict[TableId, CdcError] = {}
 
@@ -175,8 +136,7 @@ def _work(
             except TableError as error:
                 failed[table] = error
 
-    # The engine starts its own Spark session: with Dagster's resource the launchpad would contain all of Spark's
-    # settings. Not in the main thread, where PySpark would replace Dagster's handler of interrupts.
+    # Not in the main thread, where PySpark would replace Dagster's handler of interrupts.
     BackgroundWork(each, f"The replay of {site.name}").run(lambda: None, context.log, _STOP_SECONDS)
     done = [status for status in engine.status().tables if status.table in set(tables) - set(failed)]
     _report(context, site, done)
@@ -202,18 +162,10 @@ def _report(context: dg.OpExecutionContext, site: Site, done: Sequence[TableStat
             dg.AssetMaterialization(
                 asset_key=key,
                 metadata=found | facts.of(status.table),
-                tags=lake_tags(site, str(status.lake_lsn)),
+                tags=lake_tags(site, status.table, str(status.lake_lsn)),
             )
         )
     for result in state_results(site, [status for status in done if status.table in known]):
         name = str(result.check_name)
         event: Any = evaluation(result, dg.AssetCheckKey(result.asset_key, name), blocking=blocks(site, name))  # type: ignore[arg-type]
         context.log_event(event)
-
-
-def _job(site: Site, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
-    @dg.job(name=name, description=description, tags={SLOT_TAG: site.slot}, executor_def=dg.in_process_executor)
-    def job() -> None:
-        op()
-
-    return job

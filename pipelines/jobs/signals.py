@@ -1,4 +1,4 @@
-"""Jobs that send signals to the running connector: any signal, incremental snapshots, blocking snapshots.
+"""Jobs that send signals to the running connector: any signal, incremental snapshots.
 
 A job only sends the signal through an enabled channel; the streaming run processes it. The jobs do not use the slot,
 which keeps its single consumer.
@@ -132,11 +132,6 @@ def incremental_job_name(site: Site) -> str:
     return f"{site.safe_name}_incremental_snapshot_job"
 
 
-def blocking_job_name(site: Site) -> str:
-    """The name of the job that requests a blocking snapshot."""
-    return f"{site.safe_name}_blocking_snapshot_job"
-
-
 def incremental_config(site: Site, tables: Sequence[str]) -> dict[str, Any]:
     """The run configuration of the incremental snapshot job for these tables."""
     return {"ops": {f"{site.safe_name}_incremental_snapshot": {"config": {"tables": list(tables)}}}}
@@ -144,7 +139,7 @@ def incremental_config(site: Site, tables: Sequence[str]) -> dict[str, Any]:
 
 def signal_jobs(site: Site) -> list[dg.JobDefinition]:
     """The jobs that send signals to a connector."""
-    return [_signal_job(site), _incremental_job(site), _blocking_job(site)]
+    return [_signal_job(site), _incremental_job(site)]
 
 
 def _signal_job(site: Site) -> dg.JobDefinition:
@@ -176,22 +171,6 @@ def _incremental_job(site: Site) -> dg.JobDefinition:
         incremental_snapshot,
         f"Requests an incremental snapshot from the streaming run of {site.name}: tables are re-read in chunks "
         "while streaming continues.",
-    )
-
-
-def _blocking_job(site: Site) -> dg.JobDefinition:
-    @dg.op(
-        name=f"{site.safe_name}_blocking_snapshot",
-        description="Sends a signal that requests a blocking snapshot.",
-    )
-    def blocking_snapshot(context: dg.OpExecutionContext, config: SnapshotSignalConfig) -> None:
-        _request(context, site, SnapshotKind.BLOCKING, config, "")
-
-    return _job(
-        blocking_job_name(site),
-        blocking_snapshot,
-        f"Requests a blocking snapshot from the streaming run of {site.name}: streaming is paused, tables are "
-        "re-read at one consistent point, and streaming resumes.",
     )
 
 

@@ -54,7 +54,7 @@ def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -
             description=_told(backlog),
             metadata={"lsn": str(status.lake_lsn or status.snapshot_lsn)},
             # The same version as before: downstream assets do not become out of date.
-            tags=lake_tags(site, due[status.table] or str(status.lake_lsn or status.snapshot_lsn)),
+            tags=lake_tags(site, status.table, due[status.table] or str(status.lake_lsn or status.snapshot_lsn)),
         )
         for status in found
     ]

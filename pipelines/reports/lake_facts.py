@@ -76,7 +76,7 @@ class LakeFacts:
             return {}
         since = dg.MetadataValue.timestamp(found.since)
         command = resuming(found.remedy, self._site.file or "CONFIG", table)
-        remedy = f"{command.rstrip('.')}, or the job {self._site.safe_name}_resume_job"
+        remedy = f"{command.rstrip('.')}, or the job {self._site.safe_name}_replay_job"
         return {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
 
     def places(self, table: TableId) -> metadata.Metadata:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.connector.keys import changes_key, snapshot_key
+from cdc_core.schema.table import TableId
+from pipelines.connector.keys import changes_key, snapshot_key, source_key
 from pipelines.connector.site import Site
 
 DATA_VERSION = "dagster/data_version"
@@ -11,6 +12,8 @@ DATA_VERSION = "dagster/data_version"
 _CODE = "dagster/code_version"
 _INPUT = "dagster/input_data_version"
 _POINTER, _NO_POINTER = "dagster/input_event_pointer", "NULL"
+# Dagster's version of an external asset of which nothing was reported.
+_EXTERNAL = "INITIAL"
 
 
 def version_tags(version: str) -> dict[str, str]:
@@ -18,10 +21,11 @@ def version_tags(version: str) -> dict[str, str]:
     return {DATA_VERSION: version}
 
 
-def lake_tags(site: Site, version: str) -> dict[str, str]:
+def lake_tags(site: Site, table: TableId, version: str) -> dict[str, str]:
     """The tags of a lake table at a version. Snapshot and changes have the slot's name as their version, always."""
     tags = {**version_tags(version), _CODE: site.slot}
-    for key in (changes_key(site), snapshot_key(site)):
+    inputs = {changes_key(site): site.slot, snapshot_key(site): site.slot, source_key(site, table): _EXTERNAL}
+    for key, made_from in inputs.items():
         name = key.to_user_string()
-        tags |= {f"{_INPUT}/{name}": site.slot, f"{_POINTER}/{name}": _NO_POINTER}
+        tags |= {f"{_INPUT}/{name}": made_from, f"{_POINTER}/{name}": _NO_POINTER}
     return tags

@@ -13,7 +13,7 @@ from pipelines.connector import catalogue, pause
 from pipelines.connector.partitions import partitions_name, table_partitions
 from pipelines.connector.site import Site, SlotBacklog
 from pipelines.jobs.connector import CANCELLED, SLOT_TAG, snapshot_job_name, stream_job_name
-from pipelines.jobs.pauses import continue_job_name
+from pipelines.jobs.pauses import resume_job_name
 from pipelines.jobs.slot_runs import last_report, run_to_come, unfinished_run
 from pipelines.sensors.reload import reload_soon
 
@@ -119,7 +119,7 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
         busy = unfinished_run(context.instance, site)
         paused = pause.read(site.state_path)
         if paused is not None and busy is None:
-            return dg.SkipReason(f"{site.name} is {paused}; run {continue_job_name(site)} to go on")
+            return dg.SkipReason(f"{site.name} is {paused}; run {resume_job_name(site)} to resume it")
         try:
             engine = site.open()
             backlog, streams = engine.pending(), engine.streams

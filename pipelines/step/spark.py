@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dagster_pyspark import LazyPySparkResource
+from dagster_spark.utils import flatten_dict
 from pydantic import PrivateAttr
 
 from cdc_core.spark.session import get_session
@@ -17,4 +18,5 @@ class QuietSparkResource(LazyPySparkResource):  # type: ignore[misc]
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = get_session(self.spark_config)
+            # As dagster-pyspark does, settings may be nested: {"spark": {"executor": {"memory": "2g"}}}.
+            self._spark_session = get_session(dict(flatten_dict(self.spark_config)))  # type: ignore[no-untyped-call]

@@ -94,16 +94,20 @@ def test_the_component_is_registered_and_scaffolds_a_file_that_loads(monkeypatch
     (module,) = entries["dagster_dg_cli.registry_modules"].values()
     assert importlib.import_module(module).Connector is wal2lake.Connector
     with create_defs_folder_sandbox() as sandbox:
+        (sandbox.project_root / ".gitignore").write_text("__pycache__\n/lake/")
         given = {"hostname": "db.example.org", "tables": "public\\.orders"}
         place = sandbox.scaffold_component(wal2lake.Connector, "my-shop", scaffold_params=given)
         attributes = yaml.safe_load((place / "defs.yaml").read_text())["attributes"]
         assert attributes["properties"]["topic.prefix"] == "my_shop"
-        assert attributes["properties"]["database.password"] == "{{ env.PGPASSWORD }}"
-        for name in ("PGUSER", "PGPASSWORD"):
-            monkeypatch.delenv(name, raising=False)
+        # The role of docs/prepare, whoever the shell's PGUSER and PGPASSWORD are.
+        assert attributes["properties"]["database.user"] == "wal2lake"
+        assert attributes["properties"]["database.password"] == "{{ env.MY_SHOP_PASSWORD }}"
+        assert attributes["properties"]["wal2lake.state.path"] == ".wal2lake/my_shop"
+        assert (sandbox.project_root / ".gitignore").read_text() == "__pycache__\n/lake/\n/.wal2lake/\n"
+        monkeypatch.delenv("MY_SHOP_PASSWORD", raising=False)
         with sandbox.load_component_and_build_defs(place) as (component, defs):
             assert dg.AssetKey(["my_shop", "lake", "public", "orders"]) in keys_of(defs)
-            with pytest.raises(ConfigError, match="no value for database.user, database.password".replace(".", r"\.")):
+            with pytest.raises(ConfigError, match=r"no value for database\.password"):
                 component.engine()
 
 
@@ -135,6 +139,7 @@ def test_keys_groups_and_labels_are_the_projects(loaded):
         schedules={"maintenance": "17 2 * * *", "incremental_snapshot": "0 3 * * 0", "tables": ["public.orders"]},
         checks={"quarantine": "warn", "merged": "block"},
         freshness={r"public\..*": "15m:1h"},
+        spark_config={"spark.master": "local[1]"},
         properties=PROPERTIES,
     )
     together = dg.Definitions.merge(defs, dg.Definitions(assets=[report], executor=dg.multiprocess_executor))
@@ -155,6 +160,7 @@ def test_keys_groups_and_labels_are_the_projects(loaded):
     assert site.check_levels == {"quarantine": CheckLevel.WARN, "merged": CheckLevel.BLOCK}
     assert site.lake_path == str(project / "lake")
     assert site.state_path == project / ".wal2lake" / "shop"
+    assert site.spark_settings["spark.master"] == "local[1]"
     assert component.config().postgres.database_user == "ann"
     with dg.DagsterInstance.ephemeral() as instance:
         job = together.resolve_implicit_global_asset_job_def()

@@ -1,4 +1,4 @@
-"""Jobs that replay changes in quarantine and let paused tables go on."""
+"""The job that replays changes in quarantine and lets paused tables go on."""
 
 from datetime import UTC, datetime
 
@@ -21,10 +21,10 @@ PAUSED = Paused("a reason", "a remedy", datetime.now(UTC), 3)
 WAITING = (table_status(ORDERS, quarantined=2), table_status(PEOPLE), table_status(WEIRD, paused=PAUSED))
 
 
-def press(here, instance, op, config=None):
-    """Run the op's job with that configuration, or as it is."""
-    run_config = {"ops": {f"shop_{op}": {"config": config}}} if config is not None else None
-    job = definitions_of([here]).resolve_job_def(f"shop_{op}_job")
+def press(here, instance, config=None):
+    """Run the job with that configuration, or as it is."""
+    run_config = {"ops": {"shop_replay": {"config": config}}} if config is not None else None
+    job = definitions_of([here]).resolve_job_def("shop_replay_job")
     return job.execute_in_process(run_config=run_config, instance=instance, raise_on_error=False)
 
 
@@ -33,26 +33,25 @@ def failure_of(result):
     return failed.event_specific_data.user_failure_data.description
 
 
-@pytest.mark.parametrize(("op", "table"), [("replay", ORDERS), ("resume", WEIRD)])
-def test_as_they_are_the_jobs_take_the_tables_that_need_it(instance, no_spark, op, table):
+def test_as_it_is_the_job_takes_the_tables_that_need_it(instance, no_spark):
     engine = FakeEngine(statuses=WAITING)
-    assert press(site(engine), instance, op).success
-    assert engine.calls == [("replay", table, (), False, False)]
+    assert press(site(engine), instance).success
+    assert engine.calls == [("replay", table, (), False, False) for table in (ORDERS, WEIRD)]
+    engine = FakeEngine(statuses=WAITING)
+    assert press(site(engine), instance, {"drop": True}).success, "a paused table has nothing to be dropped"
+    assert engine.calls == [("replay", ORDERS, (), False, True)]
     engine = FakeEngine(statuses=(table_status(ORDERS),))
-    assert press(site(engine), instance, op).success
+    assert press(site(engine), instance).success
     assert engine.calls == []
 
 
 def test_tables_are_chosen_by_pattern_and_judged_as_the_configuration_says(instance, no_spark):
     engine = FakeEngine(statuses=WAITING)
-    assert press(site(engine), instance, "replay", {"tables": [r"public\..*"], "accept": ["user:positive"]}).success
+    assert press(site(engine), instance, {"tables": [r"public\..*"], "accept": ["user:positive"]}).success
     assert engine.calls == [("replay", table, ("user:positive",), False, False) for table in (ORDERS, PEOPLE)]
     engine = FakeEngine(statuses=WAITING)
-    assert press(site(engine), instance, "replay", {"tables": ["public.people"], "drop": True}).success
+    assert press(site(engine), instance, {"tables": ["public.people"], "drop": True}).success
     assert engine.calls == [("replay", PEOPLE, (), False, True)]
-    engine = FakeEngine(statuses=WAITING)
-    assert press(site(engine), instance, "resume", {"tables": ["public.people"], "reread": True}).success
-    assert engine.calls == [("snapshot", (PEOPLE,))]
 
 
 @pytest.mark.parametrize(
@@ -65,27 +64,26 @@ def test_tables_are_chosen_by_pattern_and_judged_as_the_configuration_says(insta
 )
 def test_what_cannot_be_obeyed_fails_the_run_and_replays_nothing(instance, no_spark, config, sentence):
     engine = FakeEngine(statuses=WAITING)
-    assert sentence in failure_of(press(site(engine), instance, "replay", config))
+    assert sentence in failure_of(press(site(engine), instance, config))
     assert engine.calls == []
 
 
 def test_a_table_that_cannot_go_on_keeps_no_other_back(instance, no_spark):
     refusal = TableError("Its key is gone.", "Give it one.", str(ORDERS))
     engine = FakeEngine(statuses=(WAITING[0], table_status(PEOPLE, quarantined=1)), refusals={ORDERS: refusal})
-    result = press(site(engine), instance, "replay")
+    result = press(site(engine), instance)
     assert "1 of 2 tables could not be resumed: public.orders: Its key is gone." in failure_of(result)
     assert [call[1] for call in engine.calls] == [ORDERS, PEOPLE]
     keys = [lake_key(site(engine), table) for table in (ORDERS, PEOPLE)]
     assert [instance.get_latest_materialization_event(key) is not None for key in keys] == [False, True]
 
 
-@pytest.mark.parametrize("op", ["replay", "resume"])
-def test_the_jobs_take_the_place_of_the_slot(instance, no_spark, op):
+def test_the_job_takes_the_place_of_the_slot(instance, no_spark):
     here = site(FakeEngine())
-    assert press(here, instance, op).success
+    assert press(here, instance).success
     (run,) = instance.get_runs()
     assert consumes_slot(run, here)
-    (node,) = definitions_of([here]).resolve_job_def(f"shop_{op}_job").nodes
+    (node,) = definitions_of([here]).resolve_job_def("shop_replay_job").nodes
     assert node.definition.pool == here.pool
 
 
@@ -155,10 +153,10 @@ def test_what_was_refused_is_replayed_and_a_paused_table_goes_on(line, instance)
     assert statuses(folder) == ["waiting"]
 
     # By the same rules the change waits on, and the check says so.
-    result = press(here, instance, "replay")
+    result = press(here, instance)
     assert result.success
     assert (checks(instance, result), statuses(folder)) == (WAITS, ["waiting"])
-    result = press(here, instance, "replay", {"accept": ["user:positive"]})
+    result = press(here, instance, {"accept": ["user:positive"]})
     assert result.success
     assert (checks(instance, result), statuses(folder)) == (dict.fromkeys(WAITS, True), ["replayed"])
     assert difference(file, [ITEMS]) == []
@@ -168,23 +166,21 @@ def test_what_was_refused_is_replayed_and_a_paused_table_goes_on(line, instance)
     # What is dropped stays away.
     execute("insert into items values (4, -4)")
     stream(file, instance)
-    assert press(here, instance, "replay", {"drop": True}).success
+    assert press(here, instance, {"drop": True}).success
     assert statuses(folder) == ["dropped", "replayed"]
     (behind,) = difference(file, [ITEMS])
     assert (behind.missing, behind.extra) == (1, 0)
 
-    # Past its limit the table pauses; reading it again lets it go on, and shows what was dropped, too.
+    # Past its limit the table pauses, and goes on when the cause is mended.
     rule(folder, most=1)
     execute("insert into items values (5, -5), (6, -6), (7, 7)")
     stream(file, instance)
     assert here.open().status().tables[0].paused is not None
-    assert not press(here, instance, "resume").success, "its cause is not mended"
+    assert not press(here, instance).success, "its cause is not mended"
     rule(folder, condition=">= -9")
-    result = press(here, instance, "resume")
+    result = press(here, instance)
     assert result.success
     assert checks(instance, result)["merged"]
     assert here.open().status().tables[0].paused is None
     (behind,) = difference(file, [ITEMS])
     assert (behind.missing, behind.extra) == (1, 0)
-    assert press(here, instance, "resume", {"tables": ["public.items"], "reread": True}).success
-    assert difference(file, [ITEMS]) == []

@@ -52,6 +52,13 @@ def observed(instance, here):
     return [record.asset_observation for record in found]
 
 
+def made_by(result, instance):
+    """The last materialization of each asset that a run logged."""
+    found = instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
+    made = [record.event_log_entry.dagster_event.event_specific_data.materialization for record in found]
+    return {one.asset_key: one for one in made}
+
+
 def checks(result, instance):
     """The last evaluation of each check that a run logged."""
     found = instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
@@ -111,11 +118,7 @@ def test_a_stream_materialises_what_had_changes_and_sums_its_rounds(instance):
     here = site(engine)
     result = run("shop_stream_job", here, instance)
     assert result.success
-    made = {
-        event.asset_key: event.event_specific_data.materialization
-        for event in result.all_events
-        if event.is_step_materialization
-    }
+    made = made_by(result, instance)
     assert set(made) == {changes_key(here), lake_key(here, ORDERS), lake_key(here, WEIRD)}
     orders = numbers(made[lake_key(here, ORDERS)])
     assert (orders["events"], orders["inserted"], orders["lsn"], orders["rounds"]) == (12, 6, "0/1770", 2)
@@ -139,7 +142,7 @@ def test_a_quarantined_row_fails_the_tables_checks_but_neither_the_run_nor_other
     assert not found["orders", "great_expectations"]
     assert not found["orders", "quarantine"]
     assert all(passed for (table, _), passed in found.items() if table == "people")
-    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
+    made = set(made_by(result, instance))
     assert made == {changes_key(here), lake_key(here, ORDERS), lake_key(here, PEOPLE)}
     assert len(engine.calls) == 1
 
@@ -192,7 +195,7 @@ def test_a_table_that_stands_still_fails_its_own_check_and_is_not_materialised(i
     assert result.success
     check = checks(result, instance)[lake_key(here, ORDERS), "merged"]
     assert (check.passed, check.description) == (False, "Column x became text.")
-    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
+    made = set(made_by(result, instance))
     assert made == {changes_key(here), lake_key(here, PEOPLE)}
 
 
@@ -209,8 +212,7 @@ def test_a_table_that_the_definitions_do_not_know_yet_is_recorded_too(instance):
     here = site(FakeEngine(rounds=(round_of(merge(PEOPLE), merge(ORDERS)),)), known=(ORDERS,))
     result = run("shop_stream_job", here, instance)
     assert result.success
-    made = {event.asset_key for event in result.all_events if event.is_step_materialization}
-    assert lake_key(here, PEOPLE) in made
+    assert lake_key(here, PEOPLE) in made_by(result, instance)
 
 
 def press(here, instance, keys, only_checks=()):
@@ -280,12 +282,24 @@ def test_the_changelog_alone_has_nothing_to_do_before_the_first_snapshot(instanc
     assert [kind for kind, _ in engine.calls] == ["stream"]
 
 
+def test_a_run_of_the_stream_shows_no_table_as_being_materialized_before_it_has_changes(instance):
+    """Dagster shows what a run plans as *Materializing* until the run reports it."""
+    here = site(FakeEngine(rounds=(round_of(merge(ORDERS)),)))
+    result = run("shop_stream_job", here, instance)
+    planned = instance.get_records_for_run(
+        result.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+    ).records
+    assert {one.event_log_entry.dagster_event.asset_key for one in planned} == {changes_key(here)}
+
+
 def test_one_chosen_table_drains_the_slot_and_reports_itself(instance):
     engine = FakeEngine(rounds=(round_of(merge(ORDERS), merge(PEOPLE)),))
     here = site(engine)
-    result = run("shop_stream_job", here, instance, asset_selection=[lake_key(here, ORDERS)])
+    result = press(here, instance, [lake_key(here, ORDERS)])
     assert result.success
     assert [kind for kind, _ in engine.calls] == ["stream"]
+    made = [event.asset_key for event in result.all_events if event.is_step_materialization]
+    assert lake_key(here, ORDERS) in made
 
 
 def test_the_bounds_of_a_run_reach_the_engine(instance):

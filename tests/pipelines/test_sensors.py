@@ -152,14 +152,14 @@ def test_a_connector_is_paused_by_a_press_until_it_is_let_go_on(instance, no_spa
     assert press("stream").success
     assert seen == [True], "a running stream ends after its round"
     skipped = evaluate(slot_sensor(here), instance).skip_message
-    assert skipped.endswith(": the lake is moved; run shop_continue_job to go on"), skipped
+    assert skipped.endswith(": the lake is moved; run shop_resume_job to resume it"), skipped
     # What is launched by hand meanwhile runs, a run that the sensor had asked for before ends.
     later = time.time() + 10
     assert not reason_to_end(instance, here, later, heeds_pause=False)
     assert "is paused since" in reason_to_end(instance, here, later, heeds_pause=True)
-    press("continue")
+    press("resume")
     assert evaluate(slot_sensor(here), instance).run_requests
-    press("continue")  # twice does no harm
+    press("resume")  # twice does no harm
 
 
 def reason_to_end(instance, here, started, heeds_pause):

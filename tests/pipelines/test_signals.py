@@ -115,12 +115,11 @@ def test_without_a_channel_the_run_fails_with_the_engines_sentence(instance):
     assert failure_of(result) == "No channel takes signals. Set signal.data.collection."
 
 
-@pytest.mark.parametrize(("job", "kind"), [("incremental_snapshot", "incremental"), ("blocking_snapshot", "blocking")])
-def test_the_snapshot_jobs_take_all_captured_tables_or_the_chosen_ones(instance, job, kind):
-    _, everything = press(FakeEngine(), instance, job)
-    assert everything == [ExecuteSnapshot((".*",), SnapshotKind(kind))]
-    _, chosen = press(FakeEngine(), instance, job, {"tables": ["public.orders", "public.people"]})
-    assert chosen == [ExecuteSnapshot(("public.orders", "public.people"), SnapshotKind(kind))]
+def test_the_snapshot_job_takes_all_captured_tables_or_the_chosen_ones(instance):
+    _, everything = press(FakeEngine(), instance, "incremental_snapshot")
+    assert everything == [ExecuteSnapshot((".*",), SnapshotKind.INCREMENTAL)]
+    _, chosen = press(FakeEngine(), instance, "incremental_snapshot", {"tables": ["public.orders", "public.people"]})
+    assert chosen == [ExecuteSnapshot(("public.orders", "public.people"), SnapshotKind.INCREMENTAL)]
 
 
 def test_what_was_sent_is_observed_at_the_snapshots(instance):

@@ -93,7 +93,7 @@ def test_a_paused_table_shows_since_when_what_waits_and_what_to_do(instance, tmp
     assert told["paused_since"] == pytest.approx(paused.since.timestamp(), abs=60)
     assert (told["waiting_changes"], told["remedy"]) == (
         3,
-        "Make it LOGGED. Then: wal2lake replay CONFIG public.people, or the job shop_resume_job",
+        "Make it LOGGED. Then: wal2lake replay CONFIG public.people, or the job shop_replay_job",
     )
 
 
@@ -183,7 +183,7 @@ def test_tables_stay_in_sync_with_the_drain_whether_they_have_changes_or_not(ins
     assert stale() == {}
     # A table that was last told of while a run went on (it was cancelled then) stays in sync with later runs, too.
     instance.report_runless_asset_event(
-        dg.AssetMaterialization(lake_key(here, PEOPLE), tags=lake_tags(here, str(Lsn(8000))))
+        dg.AssetMaterialization(lake_key(here, PEOPLE), tags=lake_tags(here, PEOPLE, str(Lsn(8000))))
     )
     here = site(FakeEngine(rounds=(round_of(merge(ORDERS, lsn=9000)),)))
     assert run(here, instance).success
