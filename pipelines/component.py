@@ -1,4 +1,4 @@
-"""The Dagster component ``wal2lake.Connector``: one connector of a ``defs.yaml``, beside a project's own assets."""
+"""The Dagster component ``wal2lake.dagster.ConnectorComponent``: one connector of a ``defs.yaml``."""
 
 # Dagster resolves the annotations of the component's attributes, so they are not postponed in this file.
 
@@ -68,7 +68,7 @@ class Schedules(Model, Resolvable):
 
 
 class ConnectorParams(BaseModel):
-    """What ``dg scaffold defs wal2lake.Connector NAME`` may be given."""
+    """What ``dg scaffold defs wal2lake.dagster.ConnectorComponent NAME`` may be given."""
 
     hostname: str = Field(default="localhost", description="Host of the PostgreSQL server.")
     port: int = Field(default=5432, description="Port of the server.")
@@ -111,7 +111,7 @@ class ConnectorScaffolder(Scaffolder[ConnectorParams]):
 
 
 @scaffold_with(ConnectorScaffolder)
-class Connector(StateBackedComponent, Model, Resolvable):
+class ConnectorComponent(StateBackedComponent, Model, Resolvable):
     """One connector of wal2lake: PostgreSQL tables, their snapshot, their changes and their lake tables as assets.
 
     Its properties are those of a connector file. The captured tables are state: read from the server by ``dagster dev``
@@ -166,12 +166,12 @@ class Connector(StateBackedComponent, Model, Resolvable):
     def defs_state_config(self) -> DefsStateConfig:
         """Where the captured tables are kept."""
         found = (self.properties or {}).get("topic.prefix") or self.file or "connector"
-        return DefsStateConfig.from_args(self.defs_state, default_key=f"wal2lake.Connector[{found}]")
+        return DefsStateConfig.from_args(self.defs_state, default_key=f"wal2lake.dagster.ConnectorComponent[{found}]")
 
     @classmethod
-    def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> "Connector":
+    def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> "ConnectorComponent":
         """The component of a ``defs.yaml``; relative paths are relative to its folder and to the project's."""
-        loaded: Connector = super().load(attributes, context)
+        loaded: ConnectorComponent = super().load(attributes, context)
         loaded._folder, loaded._project = context.path, context.project_root
         return loaded
 
@@ -242,14 +242,14 @@ class Connector(StateBackedComponent, Model, Resolvable):
 
     def engine(self) -> Engine:
         """The engine, with the configuration of now. Raises ConfigError, also for properties without a value."""
-        from cdc_core.assemble import Connector as Assembled
+        from cdc_core.assemble import Connector
 
         if self._missing():
             raise ConfigError(
                 f"{self._folder / 'defs.yaml'}: no value for {', '.join(self._missing())}.",
                 "Set the environment variables that they refer to.",
             )
-        return Assembled.of_runs(self.config())
+        return Connector.of_runs(self.config())
 
     def site(self, state_path: Path | None) -> Site:
         """The connector as its definitions need it."""

@@ -27,7 +27,6 @@ from cdc_core.assemble.operations import (
     snapshot,
     status,
     stream,
-    versions,
 )
 from cdc_core.assemble.operations.maintain import MaintainReport
 from cdc_core.assemble.renewed import with_new_senders
@@ -56,6 +55,7 @@ from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.channels import Inbox
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
+    from cdc_core.lake.readers.opened_lake import OpenedLake
     from cdc_core.lake.stores.round_lookup import Cut
     from cdc_core.reconcile.reports import ReconcileReport, TableResult
 
@@ -279,14 +279,20 @@ class Connector:
         """Remove what the connector has made. Cannot be undone."""
         reset.reset(self._context, found)
 
+    def lake(self) -> OpenedLake:
+        """The lake, to read its tables (``OpenedLake.read``). Does not need the server."""
+        from cdc_core.lake.readers.opened_lake import OpenedLake
+
+        self._require_lake("versions")
+        return OpenedLake(self._context.paths, self._context.scope)
+
     def versions(self, at: Lsn | datetime | None = None, tables: Sequence[TableId] = ()) -> Cut:
         """The Delta versions of the given lake tables (default: all) that correspond to one LSN of the source.
 
         The newest round at or before ``at`` is used. Raises LakeError if there is none, if ``at`` is after the newest
         round, or if a given table cannot be read at it. Reads the lake only, not the server.
         """
-        self._require_lake("versions")
-        return versions.versions(self._context, at, tables)
+        return self.lake().versions(at, tables)
 
     def reconcile(
         self,

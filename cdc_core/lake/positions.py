@@ -9,6 +9,7 @@ table's data and its position are thus one atomic write, and no second store can
     changelog   wal2lake:<scope>:<schema.table>:open_index    index of the incomplete transaction's last row
     changelog   wal2lake:<scope>:<schema.table>:reads         token of the last snapshot whose rows are in it
     changelog   wal2lake:<scope>:<schema.table>:expired       day (since 1970) on which old rows were last removed
+    changelog   wal2lake:<scope>:<schema.table>:expired_to    greatest commit LSN of a change that was removed
     lake        wal2lake:<scope>:<schema.table>:snapshot      token of the snapshot in force
     lake        wal2lake:<scope>:<schema.table>:<token>       commit LSN to which it is merged since that snapshot
     lake        wal2lake:<scope>:<schema.table>:schema version         number of the source's version that it has
@@ -126,6 +127,11 @@ def reads_app(scope: str, table: TableId) -> str:
 def expired_app(scope: str, table: TableId) -> str:
     """The id for the day on which old changes were last removed from a changelog."""
     return _app(scope, table, "expired")
+
+
+def expired_to_app(scope: str, table: TableId) -> str:
+    """The id for the greatest commit LSN of a change that was removed from a changelog."""
+    return _app(scope, table, "expired_to")
 
 
 def snapshot_app(scope: str, table: TableId) -> str:

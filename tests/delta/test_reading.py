@@ -13,6 +13,7 @@ from deltalake import QueryBuilder
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.stores.rounds import RecordedTable, RoundLog, TableState
+from cdc_core.lake.stores.stream_log import StreamLog, StreamRecord
 from cdc_core.schema.table import TableId
 
 PAGE = Path(__file__).parents[2] / "docs" / "reading.md"
@@ -43,6 +44,7 @@ def base(tmp_path):
         ]
         assert log.append(lsn, None, [*tables, RecordedTable(STOCK, TableState.PAUSED, None)])
 
+    StreamLog(paths.stream, 0).write(StreamRecord("1", 1, "shop", "slot"))
     recorded(100, add(orders, {"id": [1]}), add(lines, {"order_id": [1], "amount": [10]}))
     recorded(200, add(orders, {"id": [2]}), add(lines, {"order_id": [2, 2], "amount": [3, 4]}))
     add(orders, {"id": [3]})
@@ -64,6 +66,11 @@ def test_deltalake_and_duckdb(base):
     assert ids(names["orders"]) == [1, 2]
     names = run(block("duckdb"), base, **names)
     assert sorted(names["totals"].fetchall()) == [(1, 10), (2, 7)]
+
+
+def test_wal2lake(base):
+    lake = run(block("wal2lake.open"), base)["lake"]
+    assert (ids(lake["public.orders"].arrow()), lake["public.lines"].arrow().num_rows) == ([1, 2], 3)
 
 
 def test_a_table_that_was_created_again_has_no_version_of_the_round(base):

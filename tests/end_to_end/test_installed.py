@@ -6,6 +6,7 @@ Nothing comes from the checkout.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,12 +25,15 @@ import pytest
 
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
+from cdc_core.version import __version__
 from tests.support.lake import lake_path, rows, write_properties
 from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+# What stands there as code to be run as it is; blocks with a title are parts of somebody's program.
+PYTHON_PAGE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
 PACKAGES = ("cdc_core", "pipelines", "wal2lake")
 BUILT_FROM = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE", "dagster.yaml", "workspace.yaml")
 BESIDE = ("dagster", "dagster-webserver", "dagster-daemon")
@@ -48,7 +52,7 @@ from importlib.metadata import entry_points
 from importlib.resources import files
 print(cdc_core.__file__, pipelines.__file__)
 found = entry_points(group="dagster_dg_cli.registry_modules")
-print(*[one.load().Connector.__module__ for one in found if one.name == "wal2lake"])
+print(*[one.load().ConnectorComponent.__module__ for one in found if one.name == "wal2lake"])
 from pipelines.definitions import defs
 print(*sorted(job.name for job in defs.resolve_all_job_defs()))
 print(files("cdc_core.spark").joinpath("S3ConditionalLogStore.java").read_text())
@@ -178,7 +182,11 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
     for name in ("dagster.yaml", "workspace.yaml"):
         assert (home / name).read_text() == (ROOT / name).read_text(), "one text, wherever it is read"
     database = pg.database("installed")
-    pg.execute(database, "create table t (id int primary key, v text); insert into t values (1, 'a')")
+    pg.execute(
+        database,
+        "create table orders (id int primary key, v text); insert into orders values (1, 'a');"
+        "create table lines (id int primary key, order_id int, amount int); insert into lines values (1, 1, 7)",
+    )
     file = properties_of(pg, database, home / "connectors")
     done = installed.run("python", "-c", CONTENTS, str(home))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -188,7 +196,7 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
     assert "test_stream_job" in jobs.split(), done
     assert "class S3ConditionalLogStore" in log_store, done
     assert installed.run("wal2lake", "check", str(file)).returncode == 0
-    lake = lake_path(load(file), TableId("public", "t"))
+    lake = lake_path(load(file), TableId("public", "orders"))
 
     def shows(*wanted: tuple[int, str]) -> bool:
         return sorted((row["id"], row["v"]) for row in rows(lake)) == list(wanted)
@@ -196,12 +204,25 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
     # With a Java process of its own, as users run it.
     with installed.started("wal2lake", "run", str(file), "--max-seconds", "1500") as process:
         wait_until(lambda: process.poll() is not None or shows((1, "a")), 120, "the snapshot")
-        pg.execute(database, "update t set v = 'b'; insert into t values (2, 'c')")
+        pg.execute(database, "update orders set v = 'b'; insert into orders values (2, 'c')")
         wait_until(lambda: process.poll() is not None or shows((1, "b"), (2, "c")), 120, "the changes")
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=patient(120))
         assert process.returncode == 0, said[-3000:]
     assert shows((1, "b"), (2, "c")), said[-3000:]
+    # From Python, in a project that has a package of the name of one of wal2lake's folders.
+    (installed.folder / "pipelines").mkdir()
+    (installed.folder / "pipelines" / "__init__.py").write_text("raise ImportError('the package of the project')")
+    code = (
+        "\n".join(PYTHON_PAGE)
+        .replace("shop.properties", str(file))
+        .replace("/data/lake/shop", str(home / "connectors/lake/test"))
+    )
+    done = installed.run(
+        "python", "-c", f"{code}\nprint(orders.num_rows, amounts, changes.num_rows, wal2lake.__version__)"
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 pyarrow.Table" in done.stdout and done.stdout.endswith(f"0 {__version__}\n"), done.stdout
 
 
 def test_the_demo(installed):

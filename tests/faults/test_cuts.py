@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+import wal2lake
 from cdc_core import failpoints
 from cdc_core.config.connector import load
+from cdc_core.errors import LakeError
 from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -121,6 +123,48 @@ class Writer(threading.Thread):
             self.tables[ACCOUNTS] = {key: 2 * total for key, total in accounts.items()}
 
 
+class Reader(threading.Thread):
+    """Reads accounts and entries by ``wal2lake.read`` until told to stop: each read adds up, in each library."""
+
+    def __init__(self, file):
+        super().__init__(daemon=True)
+        self.file, self.stopped = file, threading.Event()
+        self.reads, self.wrong, self.error = 0, [], None
+
+    def run(self):
+        try:
+            while not self.stopped.wait(0.5):
+                self._one()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _one(self):
+        try:
+            tables = wal2lake.read(self.file, "public.accounts", "public.entries")
+        except LakeError as error:
+            # No round yet, or the entries are being read again.
+            assert "No round has been recorded" in error.message or "its state in that round" in error.message, error
+            return
+        accounts, entries = tables["public.accounts"], tables["public.entries"]
+        with tables.duckdb() as duckdb:
+            (of_accounts,) = duckdb.execute("select sum(total) from public.accounts").fetchone()
+            (of_entries,) = duckdb.execute("select coalesce(sum(amount), 0) from public.entries").fetchone()
+        sums = {
+            "duckdb": (of_accounts, of_entries),
+            "arrow": tuple(sum(table.arrow([name])[name].to_pylist()) for table, name in amounts_of(accounts, entries)),
+            "polars": tuple(table.polars()[name].sum() for table, name in amounts_of(accounts, entries)),
+            "pandas": tuple(int(table.pandas()[name].sum()) for table, name in amounts_of(accounts, entries)),
+        }
+        self.reads += 1
+        if len(set(sums.values())) != 1 or of_accounts != of_entries:
+            self.wrong.append((str(tables.lsn), sums))
+
+
+def amounts_of(accounts, entries):
+    return (accounts, "total"), (entries, "amount")
+
+
 def read(config, table, version):
     opened = DeltaTable(str(lake_path(config, table)), version=version)
     names = ", ".join(f'"{name}"' for name in COLUMNS[table])
@@ -197,6 +241,8 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, way):
     writer = Writer(pg, database, seed=7, **LOAD[way])
     assert program.stream(file).returncode == 0
     writer.start()
+    reader = Reader(file)
+    reader.start()
     for number, step in enumerate(KILLS[way]):
         done = program.run("run", file, "--max-seconds", "1500", WAL2LAKE_FAILPOINT=step)
         assert done.returncode < 0, f"{step} was not reached:\n{done.stdout}{done.stderr[-3000:]}"
@@ -210,8 +256,11 @@ def test_every_round_is_one_state_of_the_source(pg, program, tmp_path, way):
                 wait_until(reread, 180, "the table read again", LOOKS)
             # Anywhere within a round.
             running.end(9)
-    writer.stopped.set()
-    writer.join(patient(30))
+    for thread in (writer, reader):
+        thread.stopped.set()
+        thread.join(patient(30))
+    assert reader.error is None and not reader.is_alive()
+    assert reader.reads and not reader.wrong
     assert writer.error is None and not writer.is_alive()
     done = program.stream(file)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ _FENCE = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _PROPERTY = re.compile(r"wal2lake\.[a-z0-9]+(?:\.[a-z0-9_*]+)+")
 # Names of which a page shows the beginning, or that a page calls a module or a file by.
-_NO_PROPERTIES = re.compile(r"wal2lake\.(Connector|git|spark\.|properties$|quality\.rule$)|\*|\.$")
+_NO_PROPERTIES = re.compile(r"wal2lake\.(dagster\.ConnectorComponent|git|spark\.|properties$|quality\.rule$)|\*|\.$")
 
 
 def typed(page: Path) -> list[str]:

@@ -53,6 +53,7 @@ FLOORS = {
         {"positions", "paths"},
         {"maintenance"},
         {"stores"},
+        {"readers"},
         {"reduce"},
         {"apply"},
         {"spark"},
@@ -144,7 +145,11 @@ DOORS = {
     "confluent_kafka": ("cdc_core/kafka/",),
     "obstore": ("cdc_core/lake/delta/folder.py",),
     "prometheus_client": ("cdc_core/observe/",),
-    "duckdb": ("cdc_core/quality/duck.py", "cdc_core/quality/slice_input.py"),
+    "duckdb": (
+        "cdc_core/quality/duck.py",
+        "cdc_core/quality/slice_input.py",
+        "cdc_core/lake/readers/duckdb_views.py",
+    ),
     "yaml": ("cdc_core/quality/rule_files.py",),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }

@@ -1,4 +1,4 @@
-"""The component wal2lake.Connector in a project of a user, beside assets of their own."""
+"""The component wal2lake.dagster.ConnectorComponent in a project of a user, beside assets of their own."""
 
 import importlib
 import os
@@ -14,7 +14,6 @@ import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
-import wal2lake
 from cdc_core.errors import CdcError, ConfigError, SourceError
 from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.table import TableId
@@ -24,6 +23,7 @@ from tests.pipelines.fake import ORDERS, PEOPLE, table
 from tests.support.lake import difference, write_properties
 from tests.support.spark import SETTINGS
 from tests.support.waits import patient
+from wal2lake.dagster import ConnectorComponent
 
 ROOT = Path(__file__).parents[2]
 PROPERTIES = {
@@ -71,7 +71,7 @@ def report():
 
 
 def defs_yaml(**attributes):
-    return {"type": "wal2lake.Connector", "attributes": attributes}
+    return {"type": "wal2lake.dagster.ConnectorComponent", "attributes": attributes}
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def loaded(monkeypatch):
     with create_defs_folder_sandbox() as sandbox:
 
         def load(**attributes):
-            place = sandbox.scaffold_component(wal2lake.Connector, "shop", defs_yaml_contents=defs_yaml(**attributes))
+            place = sandbox.scaffold_component(ConnectorComponent, "shop", defs_yaml_contents=defs_yaml(**attributes))
             with sandbox.load_component_and_build_defs(place) as (component, defs):
                 return sandbox.project_root, component, defs
 
@@ -92,11 +92,11 @@ def loaded(monkeypatch):
 def test_the_component_is_registered_and_scaffolds_a_file_that_loads(monkeypatch):
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     (module,) = entries["dagster_dg_cli.registry_modules"].values()
-    assert importlib.import_module(module).Connector is wal2lake.Connector
+    assert importlib.import_module(module).ConnectorComponent is ConnectorComponent
     with create_defs_folder_sandbox() as sandbox:
         (sandbox.project_root / ".gitignore").write_text("__pycache__\n/lake/")
         given = {"hostname": "db.example.org", "tables": "public\\.orders"}
-        place = sandbox.scaffold_component(wal2lake.Connector, "my-shop", scaffold_params=given)
+        place = sandbox.scaffold_component(ConnectorComponent, "my-shop", scaffold_params=given)
         attributes = yaml.safe_load((place / "defs.yaml").read_text())["attributes"]
         assert attributes["properties"]["topic.prefix"] == "my_shop"
         # The role of docs/prepare, whoever the shell's PGUSER and PGPASSWORD are.
@@ -113,16 +113,16 @@ def test_the_component_is_registered_and_scaffolds_a_file_that_loads(monkeypatch
 
 def test_the_page_shows_the_file_that_its_command_writes():
     page = (ROOT / "docs" / "dagster.md").read_text()
-    (line,) = re.findall(r"^dg scaffold defs wal2lake\.Connector (.*)$", page, re.MULTILINE)
+    (line,) = re.findall(r"^dg scaffold defs wal2lake\.dagster\.ConnectorComponent (.*)$", page, re.MULTILINE)
     name, *options = shlex.split(line)
     given = {option.removeprefix("--"): value for option, value in zip(options[::2], options[1::2], strict=True)}
     (block,) = re.findall(r'^```yaml title="defs.yaml"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
     with create_defs_folder_sandbox() as sandbox:
-        place = sandbox.scaffold_component(wal2lake.Connector, name, scaffold_params=given)
+        place = sandbox.scaffold_component(ConnectorComponent, name, scaffold_params=given)
         written = yaml.safe_load((place / "defs.yaml").read_text())
     # dg writes the registered name of the type, the sandbox that of its module.
     shown = yaml.safe_load(block)
-    assert (shown["type"], shown["attributes"]) == ("wal2lake.Connector", written["attributes"])
+    assert (shown["type"], shown["attributes"]) == ("wal2lake.dagster.ConnectorComponent", written["attributes"])
 
 
 def keys_of(defs):
@@ -176,11 +176,11 @@ def test_the_tables_are_state_and_the_definitions_load_without_the_server(loaded
     assert people not in keys_of(defs)
     with pytest.raises(CdcError):
         component.write_state_to_path(tmp_path / "state")  # asked for, so it fails; while loading it does not
-    monkeypatch.setattr(wal2lake.Connector, "_asked", lambda self, config: [table(ORDERS), table(PEOPLE)])
+    monkeypatch.setattr(ConnectorComponent, "_asked", lambda self, config: [table(ORDERS), table(PEOPLE)])
     monkeypatch.setenv("DAGSTER_IS_DEV_CLI", "1")
     _, component, defs = loaded(properties=properties)
     assert people in keys_of(defs)
-    monkeypatch.setattr(wal2lake.Connector, "_asked", lambda self, config: SourceError("No server.", "Start it."))
+    monkeypatch.setattr(ConnectorComponent, "_asked", lambda self, config: SourceError("No server.", "Start it."))
     (component.site(None).state_path / catalogue.FILE).unlink()
     assert people in keys_of(loaded(properties=properties)[-1]), "what Dagster kept is known without the catalogue"
 

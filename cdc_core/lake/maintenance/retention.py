@@ -8,8 +8,8 @@ import pyarrow as pa
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import EpochRows, epoch_of, epochs_of
-from cdc_core.lake.positions import changelog_app, expired_app
+from cdc_core.lake.epochs import EpochRows, epoch_of, epochs_of, scope_of, slot_of
+from cdc_core.lake.positions import changelog_app, expired_app, expired_to_app
 from cdc_core.schema.table import TableId
 
 DAY_US = 86_400_000_000
@@ -18,7 +18,8 @@ DAY_US = 86_400_000_000
 def expire_changes(path: str, scope: str, table: TableId, merged: int | None, now_us: int, days: int) -> int | None:
     """Delete changes committed more than ``days`` before ``now_us``; returns the new Delta version, None for none.
 
-    One commit, which contains the day, so that a second call on the same day does nothing. Not deleted are:
+    One commit, which contains the day, so that a second call on the same day does nothing, and the greatest LSN of a
+    deleted change by epoch, so that a reader of changes notices that some are missing. Not deleted are:
 
     * changes after ``merged``, the commit LSN up to which the lake table is merged under its snapshot in force (None if
       nothing has been merged into it yet: then no change is deleted);
@@ -42,6 +43,7 @@ def expire_changes(path: str, scope: str, table: TableId, merged: int | None, no
     def attempt() -> int | None:
         removed: list[DataFile] = []
         added: list[DataFile] = []
+        expired: dict[int, int] = {}
         for file in opened.files:
             is_later = file.minimum.get("__commit_lsn", 0) > upto and file.minimum.get("__tx_index", -1) >= 0
             if is_later and EpochRows.of(opened, scope).is_only(file):
@@ -50,14 +52,30 @@ def expire_changes(path: str, scope: str, table: TableId, merged: int | None, no
             gone = _is_old(rows, upto, now_us - days * DAY_US, epoch_of(scope))
             if gone.any():
                 removed.append(file)
+                _note_expired(expired, rows.filter(pa.array(gone)))
                 if not gone.all():
                     added.append(opened.write(rows.filter(pa.array(~gone))))
         if not removed:
             return None
         meta = {"slot": scope, "retention": days}
-        return opened.commit(added, removed, txns={app: today}, metadata=meta)
+        txns = {app: today, **_expired_to(opened, scope, table, expired)}
+        return opened.commit(added, removed, txns=txns, metadata=meta)
 
     return on_conflict(attempt, opened)
+
+
+def _expired_to(changelog: DeltaTable, scope: str, table: TableId, expired: dict[int, int]) -> dict[str, int]:
+    apps = {expired_to_app(scope_of(slot_of(scope), epoch), table): lsn for epoch, lsn in expired.items()}
+    return {app: max(lsn, changelog.txn(app) or 0) for app, lsn in apps.items()}
+
+
+def _note_expired(expired: dict[int, int], rows: pa.Table) -> None:
+    """Note the greatest commit LSN of the changes among the rows, by epoch. Shape: table[N]"""
+    epochs, lsns = epochs_of(rows), rows.column("__commit_lsn").to_numpy()
+    is_change = rows.column("__tx_index").to_numpy() >= 0
+    for epoch in np.unique(epochs[is_change]):
+        greatest = int(lsns[is_change & (epochs == epoch)].max())
+        expired[int(epoch)] = max(greatest, expired.get(int(epoch), 0))
 
 
 def _is_old(rows: pa.Table, upto: int, before_us: int, epoch: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 from cdc_core.errors import LakeError, UnreadableError
 from cdc_core.lake.delta.table import DeltaTable
@@ -160,9 +161,10 @@ def _require(cut: Cut, found: Round, wanted: Sequence[TableId]) -> None:
     known = {one.table for one in found.tables}
     for name in wanted:
         if name not in known:
+            near = get_close_matches(str(name), [str(one) for one in known], 1)
             raise LakeError(
                 f"{name} is not in the round at {cut.lsn}.",
-                "Check the name; the table was captured later, or is not captured.",
+                f"Did you mean {near[0]}?" if near else "The table was captured later, or is not captured.",
             )
     for one in cut.tables:
         if one.is_gone and (wanted or all(each.version is None for each in cut.tables)):

@@ -1,0 +1,1 @@
+"""Reads lake tables that are consistent with each other, without a server, Java or a connector file."""
