@@ -128,6 +128,15 @@ class LakeOptions:
         parse=_table_patterns,
         names=Named.CAPTURED,
     )
+    lake_row_tracking_tables: tuple[str, ...] = option(
+        "wal2lake.lake.row.tracking.tables",
+        (),
+        "Lake tables with Delta's row tracking: regular expressions that match schema.table. A row then keeps its id "
+        "(_metadata.row_id in Spark) when it is updated, and its commit version when it is only moved. Every reader "
+        "can read such a table.",
+        parse=_table_patterns,
+        names=Named.CAPTURED,
+    )
     lake_commit_timestamps: bool = option(
         "wal2lake.lake.commit.timestamps",
         False,

@@ -50,15 +50,16 @@ class Policy:
 
 
 class DeltaFeature(StrEnum):
-    """Delta table features that only Spark writes.
+    """Delta table features that wal2lake enables.
 
-    With the first two a plan is a change of metadata only; the others concern the table's layout.
+    With the first two a plan is a change of metadata only; the others concern the table's layout and its log.
     """
 
     COLUMN_MAPPING = "columnMapping"
     TYPE_WIDENING = "typeWidening"
     CLUSTERING = "clustering"
     COMMIT_TIMESTAMPS = "inCommitTimestamp"
+    ROW_TRACKING = "rowTracking"
 
 
 class ChangeKind(StrEnum):

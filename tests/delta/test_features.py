@@ -229,7 +229,6 @@ def test_another_writer_with_the_same_position_is_in_the_way(tmp_path: Path) -> 
     ("statement", "name"),
     [
         ("alter table {t} add constraint few check (id < 100)", "CHECK constraint few"),
-        ("alter table {t} set tblproperties ('delta.enableRowTracking' = 'true')", "table feature rowTracking"),
         ("alter table {t} set tblproperties ('delta.enableChangeDataFeed' = 'true')", "change data feed"),
     ],
 )

@@ -32,6 +32,10 @@ class MemoryContent:
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
     marks: dict[str, set[int]] = field(default_factory=dict)
 
+    @property
+    def tracked_schema(self) -> pa.Schema:
+        return self.schema
+
     def add(self, rows: pa.Table) -> None:
         """One more file."""
         assert rows.schema.equals(self.schema), (rows.schema, self.schema)
@@ -45,7 +49,8 @@ class MemoryContent:
         self.files.append(DataFile(path, size, rows.num_rows, bounds.minimum, bounds.maximum, bounds.nulls))
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
-        self.reads.append((file.path, None if columns is None else tuple(columns)))
+        is_all = columns is None or list(columns) == self.schema.names
+        self.reads.append((file.path, None if is_all else tuple(columns or ())))
         rows, live = self.held[file.path], self.live(file)
         rows = rows if live is None or whole else rows.filter(pa.array(live))
         return rows if columns is None else rows.select(list(columns))

@@ -286,7 +286,7 @@ def _history(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, p
 def commit_merged(lake: DeltaTable, found: Merged, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
     """Commit the content; returns the version. Raises CommitConflictError."""
     if found.schema.equals(lake.schema):
-        version = lake.commit(found.added, found.removed, txns=txns, metadata=metadata)
+        version = lake.commit(found.added, found.removed, txns=txns, metadata=metadata, keeps_row_ids=False)
     else:
         version = lake.commit(found.added, txns=txns, metadata=metadata, schema=found.schema, replace=True)
     lake.discard(found.unused)

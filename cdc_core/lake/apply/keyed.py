@@ -134,7 +134,8 @@ class _Hits:
             ended = marked(at(self.truncated, None), np.arange(len(self.truncated)), reduced.truncated)
             return pa.concat_tables([ended, made])
 
-        return TouchedFile(self.file, np.union1d(self.places[self.newer], self.truncated), rows)
+        replaced = np.concatenate([self.truncated, places])
+        return TouchedFile(self.file, np.union1d(self.places[self.newer], self.truncated), rows, replaced)
 
 
 def absent_of(reduced: ReducedSlice, present: np.ndarray) -> AbsentRows | None:

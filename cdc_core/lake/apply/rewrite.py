@@ -11,6 +11,7 @@ import pyarrow as pa
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.ways import Ways, among_live
 from cdc_core.lake.delta.candidates import Content
+from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.reading import Result, ahead, has_large_rows
 from cdc_core.lake.names import RESCUED
@@ -54,12 +55,14 @@ class Rewrite:
 class TouchedFile:
     """A file of which rows leave their places. ``puts`` returns the rows that take their place, wherever.
 
-    Shape: places int64[P], ascending positions in the file, none marked as deleted
+    ``replaced`` are the places of the rows of which these are the next states, in the order of ``puts``.
+    Shape: places int64[P], ascending positions in the file, none marked as deleted; replaced int64[R] of them
     """
 
     file: DataFile
     places: np.ndarray
     puts: Callable[[RowsAt], pa.Table] | None = None
+    replaced: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def effect(
@@ -84,17 +87,37 @@ def new_rows(content: Content, touched: Sequence[TouchedFile]) -> Iterator[pa.Ta
     """Yield the rows that take the places of others in their files; only what they keep of the old rows is read."""
 
     def of(found: TouchedFile) -> pa.Table | None:
-        return found.puts and found.puts(lambda places, names: content.read_at(found.file, places, names))
+        return next_states(content, found, lambda places, names: content.read_at(found.file, places, names))
 
     return (rows for rows in _made(touched, of) if rows is not None and rows.num_rows)
 
 
+def next_states(content: Content, found: TouchedFile, at: RowsAt) -> pa.Table | None:
+    """Return the rows that take the places of others, with the row ids of these; None if there are none."""
+    if found.puts is None:
+        return None
+    rows, schema = found.puts(at), content.tracked_schema
+    if len(schema) == len(content.schema):
+        return rows
+    row_id = schema.field(len(content.schema))
+    order = np.argsort(found.replaced)
+    row_ids = at(found.replaced[order], [row_id.name]).take(pa.array(np.argsort(order)))
+    return conform(rows.append_column(row_id, row_ids.column(0)), schema)
+
+
+def joined(content: Content, tables: Sequence[pa.Table]) -> pa.Table:
+    """Return rows together; those without row ids and commit versions are new."""
+    schema = content.tracked_schema
+    is_tracked = len(schema) > len(content.schema)
+    return pa.concat_tables([conform(rows, schema) for rows in tables] if is_tracked else tables)
+
+
 def without_places(content: Content, found: TouchedFile) -> tuple[pa.Table, RowsAt]:
-    """Return the rows of a file that stay, and how to get others; the file is read whole, once."""
-    held, file = content.read(found.file), found.file
+    """Return the rows of a file that stay, with their row ids, and how to get others; the file is read whole, once."""
+    held, file = content.read(found.file, content.tracked_schema.names), found.file
 
     def at(places: np.ndarray, names: Sequence[str] | None) -> pa.Table:
-        rows = held if names is None else held.select(list(names))
+        rows = held.select(content.schema.names if names is None else list(names))
         if len(places) == rows.num_rows:  # ascending, so all of them; a row may be large
             return rows
         return rows.take(pa.array(among_live(content, file, places)))
@@ -118,7 +141,7 @@ def _appended(content: Content, touched: Sequence[TouchedFile], fresh: pa.Table,
         yield from new_rows(content, touched)
         yield from parts_of(fresh, content.files, file_bytes)
         return
-    rows = pa.concat_tables([*new_rows(content, touched), fresh])
+    rows = joined(content, [*new_rows(content, touched), fresh])
     yield from parts_of(rows, content.files, file_bytes)
 
 
@@ -129,8 +152,8 @@ def _rewritten(
 
     def rewritten(found: TouchedFile) -> pa.Table:
         stays, at = without_places(content, found)
-        puts = [found.puts(at)] if found.puts is not None else []
-        return pa.concat_tables([stays, *puts, *([fresh] if found.file is host else [])])
+        puts = next_states(content, found, at)
+        return joined(content, [stays, *([] if puts is None else [puts]), *([fresh] if found.file is host else [])])
 
     for out in _made(touched, rewritten):
         if out.num_rows:

@@ -19,8 +19,10 @@ from cdc_core.lake.apply.rewrite import (
     RowsAt,
     TouchedFile,
     host_of,
+    joined,
     marks_of,
     new_rows,
+    next_states,
     parts_of,
     with_kept_values,
     without_places,
@@ -151,7 +153,8 @@ class _Hits:
                 parts.append(closed(at(self.truncated, None), versions.truncated))
             return pa.concat_tables(parts)
 
-        return TouchedFile(self.file, np.union1d(self.places, self.truncated), past)
+        replaced = np.concatenate([self.places, self.truncated])
+        return TouchedFile(self.file, np.union1d(self.places, self.truncated), past, replaced)
 
 
 def apart(
@@ -171,7 +174,7 @@ def _appended(
     content: Content, touched: Sequence[TouchedFile], begun: pa.Table, past: pa.Table, file_bytes: int
 ) -> Iterator[pa.Table]:
     yield from parts_of(begun, content.files, file_bytes)
-    yield from parts_of(pa.concat_tables([past, *new_rows(content, touched)]), content.files, file_bytes)
+    yield from parts_of(joined(content, [past, *new_rows(content, touched)]), content.files, file_bytes)
 
 
 def _rewritten(
@@ -182,21 +185,21 @@ def _rewritten(
 
     def rewritten(found: TouchedFile) -> tuple[TouchedFile, pa.Table, pa.Table | None]:
         stays, at = without_places(content, found)
-        return found, stays, found.puts and found.puts(at)
+        return found, stays, next_states(content, found, at)
 
     for found, stays, ends in ahead(touched, rewritten):
         if found.file.is_history:
-            yield pa.concat_tables([stays, *([] if ends is None else [ends])])
+            yield joined(content, [stays, *([] if ends is None else [ends])])
             continue
         live = is_live(stays)
         gone += [stays.filter(pa.array(~live)), *([] if ends is None else [ends])]
         out = stays.filter(pa.array(live))
-        out = pa.concat_tables([out, begun]) if found.file is host else out
+        out = joined(content, [out, begun]) if found.file is host else out
         if out.num_rows:
             yield out
     if host is None:
         yield from parts_of(begun, content.files, file_bytes)
-    yield from parts_of(pa.concat_tables(gone), content.files, file_bytes)
+    yield from parts_of(joined(content, gone), content.files, file_bytes)
 
 
 @dataclass(frozen=True, slots=True)

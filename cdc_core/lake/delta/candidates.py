@@ -28,6 +28,11 @@ class Content(Protocol):
         ...
 
     @property
+    def tracked_schema(self) -> pa.Schema:
+        """The columns, and with row tracking those that files may have for it, as which rows are moved."""
+        ...
+
+    @property
     def files(self) -> list[DataFile]:
         """The data files of this version."""
         ...
@@ -38,7 +43,7 @@ class Content(Protocol):
         ...
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
-        """Return the rows of one file, in the table's types; all columns or those named.
+        """Return the rows of one file, in the table's types; all columns or those named, also of ``tracked_schema``.
 
         Without rows that are marked as deleted; with ``whole`` also those.
         """

@@ -18,7 +18,9 @@ class DataFile:
 
     ``rows`` includes those marked as deleted by its deletion ``vector``. ``minimum`` and ``maximum`` contain the
     columns with known statistics; long texts are left out. ``nulls`` counts nulls, for the columns for which this is
-    known. The statistics include rows marked as deleted. ``stats`` is their text, once a commit needed it.
+    known. The statistics include rows marked as deleted. ``base_row_id`` and ``commit_version`` are those of a table
+    with row tracking (``row_tracking``), once a commit has added the file. ``stats`` is the statistics' text, once a
+    commit needed it.
     """
 
     path: str
@@ -28,6 +30,8 @@ class DataFile:
     maximum: Mapping[str, Any] = field(default_factory=dict)
     nulls: Mapping[str, int] = field(default_factory=dict)
     vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    commit_version: int | None = None
     stats: str = field(default="", compare=False, repr=False)
 
     @property

@@ -27,9 +27,13 @@ Field = dict[str, Any]
 
 VECTORS, MAPPING, WIDENING, NTZ = "deletionVectors", "columnMapping", "typeWidening", "timestampNtz"
 COMMIT_TIMESTAMPS, CLUSTERING, DOMAINS = "inCommitTimestamp", "clustering", "domainMetadata"
+ROW_TRACKING = "rowTracking"
 MAPPING_MODE, _LAST_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
 VECTORS_ENABLED, _WIDENING_ENABLED = "delta.enableDeletionVectors", "delta.enableTypeWidening"
 _TIMES_ENABLED = "delta.enableInCommitTimestamps"
+_ROW_TRACKING_ENABLED, _ROW_TRACKING_SUSPENDED = "delta.enableRowTracking", "delta.rowTrackingSuspended"
+_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+_ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
 _SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
 ID, PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"
@@ -90,6 +94,18 @@ class Definition:
         """Whether data files name columns by their physical names."""
         return self.properties.get(MAPPING_MODE, "none") != "none"
 
+    @property
+    def assigns_row_ids(self) -> bool:
+        """Whether a commit gives row ids to the files that it adds."""
+        return ROW_TRACKING in self.writers and self.properties.get(_ROW_TRACKING_SUSPENDED) != "true"
+
+    @property
+    def row_tracking(self) -> tuple[str, ...]:
+        """The columns of files with the ids and commit versions that rows keep; empty if they keep none."""
+        if not self.assigns_row_ids or self.properties.get(_ROW_TRACKING_ENABLED) != "true":
+            return ()
+        return self.properties[_ROW_ID_COLUMN], self.properties[_ROW_VERSION_COLUMN]
+
     def having(self, *features: str) -> Definition:
         """Return the definition with table features, which may be there already."""
         if set(features) <= self.writers:
@@ -117,6 +133,16 @@ class Definition:
     def with_type_widening(self) -> Definition:
         """Return the definition of a table whose files may have narrower types than its columns."""
         return self.having(WIDENING).with_properties({_WIDENING_ENABLED: "true"})
+
+    def with_row_tracking(self) -> Definition:
+        """Return the definition of a table whose rows keep their ids."""
+        names = {
+            _ROW_ID_COLUMN: f"_row-id-col-{uuid.uuid4()}",
+            _ROW_VERSION_COLUMN: f"_row-commit-version-col-{uuid.uuid4()}",
+        }
+        return self.having(DOMAINS, ROW_TRACKING).with_properties(
+            {**names, **self.properties, _ROW_TRACKING_ENABLED: "true"}
+        )
 
     def with_clustering(self) -> Definition:
         """Return the definition of a table whose clustering columns are in its domain metadata."""
@@ -202,6 +228,11 @@ class Definition:
         if not self.is_mapped:
             return {}
         return {field["name"]: str(field["metadata"].get(PHYSICAL_NAME, field["name"])) for field in self.fields}
+
+    def physical(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of columns in files."""
+        names = self.physical_names()
+        return tuple(names.get(column, column) for column in columns)
 
     def actions(self, before: Definition | None = None) -> tuple[dict[str, Any], ...]:
         """Return the actions by which a commit changes ``before`` to this; all of them without it."""

@@ -41,12 +41,17 @@ class Loaded:
         """delta-rs' object for the schema, the metadata and the protocol, which our own commits do not change."""
         return self._raw
 
-    def files(self, vectors: Mapping[str, DeletionVector], names: Mapping[str, str]) -> list[DataFile]:
-        """Return the data files, with their statistics in the log and these ``vectors`` by their paths.
+    def files(
+        self,
+        vectors: Mapping[str, DeletionVector],
+        row_ids: Mapping[str, tuple[int, int]],
+        names: Mapping[str, str],
+    ) -> list[DataFile]:
+        """Return the data files, with their statistics in the log and these vectors and row ids by their paths.
 
         ``names``: the columns by their names in statistics, where these differ.
         """
-        return _listed(pa.table(self.exact().get_add_actions()), vectors, names)
+        return _listed(pa.table(self.exact().get_add_actions()), vectors, row_ids, names)
 
     def exact(self) -> Any:
         """Return delta-rs' object at this version, to be read. LakeError if it cannot be read."""
@@ -129,7 +134,12 @@ class Loaded:
         self._recent = None
 
 
-def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector], names: Mapping[str, str]) -> list[DataFile]:
+def _listed(
+    actions: pa.Table,
+    vectors: Mapping[str, DeletionVector],
+    row_ids: Mapping[str, tuple[int, int]],
+    names: Mapping[str, str],
+) -> list[DataFile]:
     # row-wise: one row per data file, of which a table has a few dozen
     found = []
     for row in actions.to_pylist():
@@ -140,5 +150,6 @@ def _listed(actions: pa.Table, vectors: Mapping[str, DeletionVector], names: Map
         nulls = {name: count for name, count in nulls.items() if isinstance(count, int)}
         path, count = row["path"], int(row["num_records"] or 0)
         vector = vectors.get(unquote(path)) if vectors else None
-        found.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector))
+        base, version = row_ids.get(unquote(path), (None, None)) if row_ids else (None, None)
+        found.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector, base, version))
     return found

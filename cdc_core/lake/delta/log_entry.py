@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cdc_core.lake.delta import row_tracking
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_text import stats_json, texts
 from cdc_core.version import __version__
 
 CLUSTERING_DOMAIN = "delta.clustering"
+_PRESERVED = "delta.rowTracking.preserved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,9 @@ class LogEntry:
     ``actions``: ``protocol`` and ``metaData``, as in the log. ``names``: the physical name of each column, with column
     mapping. ``clustered_by``: physical names of the columns by which the table is clustered from now on; None for no
     change. ``replaces``: the files removed are all that the table had. ``made``: when, in milliseconds since 1970.
-    ``committed``: the commit's own time, later than those before it, if ``has_commit_time``.
+    ``committed``: the commit's own time, later than those before it, if ``has_commit_time``. ``assigns_row_ids``: the
+    table has row tracking; ``keeps_row_ids``: rows that were updated or moved have the ids that they had;
+    ``highest_row_id``: of the table after the commit, None for no change.
 
     A file with another vector than before is removed with the old and added with the new one.
     """
@@ -42,6 +46,9 @@ class LogEntry:
     replaces: bool = False
     made: int = field(default_factory=lambda: int(time.time() * 1000))
     committed: int = 0
+    assigns_row_ids: bool = False
+    keeps_row_ids: bool = True
+    highest_row_id: int | None = None
 
     def at(self, made: int) -> LogEntry:
         """Return the entry made at a time, in milliseconds since 1970."""
@@ -51,13 +58,18 @@ class LogEntry:
         """Return the entry with a commit time after ``last``, that of the version before it."""
         return replace(self, committed=max(self.made, last + 1))
 
+    def numbered(self, highest: int, version: int) -> LogEntry:
+        """Return the entry of a version with row ids above ``highest`` for files that no commit has added."""
+        added, last = row_tracking.numbered(self.added, highest, version)
+        return replace(self, added=added, highest_row_id=None if last == highest else last)
+
     def content(self) -> bytes:
         """Return the entry's lines."""
         return b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in self._actions(self.made))
 
     def applied_to(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return a table's files after the commit, from those before it."""
-        gone = {file.path for file in self.removed}
+        gone = {file.path for file in (*self.removed, *self.added)}
         return [*(file for file in files if file.path not in gone), *self.added]
 
     def _actions(self, now: int) -> Iterable[dict[str, Any]]:
@@ -68,12 +80,15 @@ class LogEntry:
                 "operation": "WRITE",
                 "operationParameters": {"mode": "Overwrite" if self.replaces else "Append", "partitionBy": "[]"},
                 "engineInfo": f"wal2lake/{__version__}",
+                **({"tags": {_PRESERVED: str(self.keeps_row_ids).lower()}} if self.assigns_row_ids else {}),
                 **(texts(self.metadata) or {}),
             }
         }
         yield from self.actions
         if self.clustered_by is not None:
             yield {"domainMetadata": clustering_domain(self.clustered_by)}
+        if self.highest_row_id is not None:
+            yield {"domainMetadata": row_tracking.domain(self.highest_row_id)}
         for app, version in self.txns.items():
             yield {"txn": {"appId": app, "version": version, "lastUpdated": now}}
         for file in self.removed:
@@ -98,4 +113,6 @@ def clustering_domain(columns: Sequence[str]) -> dict[str, Any]:
 
 def _facts(file: DataFile) -> dict[str, Any]:
     found: dict[str, Any] = {"path": file.path, "partitionValues": {}, "size": file.size}
+    if file.base_row_id is not None:
+        found |= {"baseRowId": file.base_row_id, "defaultRowCommitVersion": file.commit_version}
     return found if file.vector is None else {**found, "deletionVector": file.vector.for_log}

@@ -27,7 +27,8 @@ def stats_json(file: DataFile, names: Mapping[str, str]) -> str:
 def with_vector(file: DataFile, vector: DeletionVector, names: Mapping[str, str]) -> DataFile:
     """Return the file with another vector. The text of its statistics is kept: a commit may name hundreds of files."""
     stats = file.stats or _bounds_json(file, names)
-    return DataFile(file.path, file.size, file.rows, file.minimum, file.maximum, file.nulls, vector, stats)
+    bounds = file.minimum, file.maximum, file.nulls
+    return DataFile(file.path, file.size, file.rows, *bounds, vector, file.base_row_id, file.commit_version, stats)
 
 
 def _bounds_json(file: DataFile, names: Mapping[str, str]) -> str:

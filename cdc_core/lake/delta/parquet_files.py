@@ -41,10 +41,18 @@ _BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns to be read or written: as the table names and types them, and as its files name them."""
+    """The columns to be read or written: as the table names and types them, and as its files name them.
+
+    ``hidden``: how many of them, the last ones, are no columns of the table and have no statistics in its log.
+    """
 
     schema: pa.Schema
     stored: pa.Schema
+    hidden: int = 0
+
+    def shown(self, rows: pa.Table) -> pa.Table:
+        """Return rows without the hidden columns."""
+        return rows.select(self.schema.names[: -self.hidden]) if self.hidden else rows
 
     def of(self, found: pa.Table) -> pa.Table:
         """Return rows of a file in the table's schema; a column missing in it is null."""
@@ -181,7 +189,7 @@ class ParquetFiles:
             pa.default_memory_pool().release_unused()
         size = self._folder.size(path)
         bounds = Bounds()
-        bounds.cover(ready)
+        bounds.cover(columns.shown(ready))
         return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum, bounds.nulls)
 
     def write_stream(
@@ -212,7 +220,7 @@ class ParquetFiles:
             ):
                 while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
                     writer.write_table(columns.to_file(rows))
-                    bounds.cover(rows)
+                    bounds.cover(columns.shown(rows))
                     count, octets = count + rows.num_rows, octets + rows.nbytes
                     rows = None
                     if is_large:

@@ -34,6 +34,11 @@ class ReadOnce:
         return self._content.schema
 
     @property
+    def tracked_schema(self) -> pa.Schema:
+        """As ``Content.tracked_schema``."""
+        return self._content.tracked_schema
+
+    @property
     def files(self) -> list[DataFile]:
         """The table's files."""
         return self._content.files
@@ -52,7 +57,7 @@ class ReadOnce:
         rows = None if whole else self._rows(file)
         if rows is None:
             return self._content.read(file, columns, whole=whole)
-        return rows if columns is None else rows.select(list(columns))
+        return rows.select(self.schema.names if columns is None else list(columns))
 
     def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         """As ``Content.read_at``."""
@@ -60,7 +65,7 @@ class ReadOnce:
         if rows is None:
             return self._content.read_at(file, places, columns)
         live = self.live(file)
-        rows = rows if columns is None else rows.select(list(columns))
+        rows = rows.select(self.schema.names if columns is None else list(columns))
         return rows.take(pa.array(places if live is None else np.cumsum(live)[places] - 1))
 
     def live(self, file: DataFile) -> np.ndarray | None:
@@ -75,7 +80,7 @@ class ReadOnce:
         """Return the live rows of a small file; None for another."""
         rows = self._held.get(file.path)
         if rows is None and file.size <= SMALL_BYTES and self._bytes <= _HELD_BYTES:
-            rows = self._held[file.path] = self._content.read(file)
+            rows = self._held[file.path] = self._content.read(file, self.tracked_schema.names)
             self._bytes += rows.nbytes
         return rows
 

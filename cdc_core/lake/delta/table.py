@@ -29,12 +29,13 @@ from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.definition import CLUSTERING, VECTORS, VECTORS_ENABLED, Definition
 from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_file
+from cdc_core.lake.delta.file_columns import FileColumns
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry
 from cdc_core.lake.delta.log_text import unreadable_log, with_vector
 from cdc_core.lake.delta.owner import check_owner, owner_property
-from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, Columns, ParquetFiles
+from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
 from cdc_core.lake.delta.recent import Recent, open_newest
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import LOG, VectorLog, entry_name
@@ -144,6 +145,15 @@ class DeltaTable:
         return self._schema
 
     @property
+    def tracked_schema(self) -> pa.Schema:
+        """The columns, and with row tracking those of ids and commit versions, which rows that are written may lack."""
+        return self._columns.tracked_schema
+
+    @property
+    def _columns(self) -> FileColumns:
+        return FileColumns(self.definition, self.schema)
+
+    @property
     def definition(self) -> Definition:
         """The table's protocol, properties and columns, as its log has them."""
         raw = self._loaded.facts
@@ -181,8 +191,9 @@ class DeltaTable:
         """The table's data files, with their statistics and deletion vectors in the log."""
         if self._files is None:
             vectors = self._vectors.at(self.version) if self.has_deletion_vectors else {}
+            row_ids = self._vectors.row_ids(self.version) if self.definition.assigns_row_ids else {}
             physical = self.definition.physical_names()
-            self._files = self._loaded.files(vectors, {stored: name for name, stored in physical.items()})
+            self._files = self._loaded.files(vectors, row_ids, {stored: name for name, stored in physical.items()})
         return self._files
 
     @property
@@ -221,16 +232,20 @@ class DeltaTable:
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """Return the rows of one file, in the table's schema, or ``columns`` of it; a column missing in it is null.
 
-        Without the rows marked as deleted; with ``whole`` also those.
+        Without the rows marked as deleted; with ``whole`` also those. ``columns`` may be of ``tracked_schema``.
         """
-        return self._parquet.read(file, self._columns(columns), None if whole else self.live(file))
+        wanted, live = self._columns.named(columns), None if whole else self.live(file)
+        rows = self._parquet.read(file, wanted, live)
+        return self._columns.filled(rows, file, self._places(file, live)) if wanted.hidden else rows
 
     def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows at ascending positions in a file, marked or not; reads only their row groups.
 
         Shape: int64[P] -> table[P]
         """
-        return self._parquet.read_at(file, self._columns(columns), places)
+        wanted = self._columns.named(columns)
+        rows = self._parquet.read_at(file, wanted, places)
+        return self._columns.filled(rows, file, places) if wanted.hidden else rows
 
     def row_count(self, file: DataFile) -> int:
         """Return the number of rows of a file, marked or not, also if the log does not have it."""
@@ -242,15 +257,20 @@ class DeltaTable:
 
     def is_all_null(self, file: DataFile, column: str) -> bool:
         """Whether a column has no value in any row of a file, marked or not, by the file's footer."""
-        return self._parquet.is_all_null(file, self._columns([column]))
+        return self._parquet.is_all_null(file, self._columns.named([column]))
 
     def batches(self, file: DataFile, names: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
         """As ``read``, in the file's order, a few megabytes and at most ``rows`` rows at a time."""
-        return self._parquet.batches(file, self._columns(names), self.live(file), rows)
+        wanted, live = self._columns.named(names), self.live(file)
+        found = self._parquet.batches(file, wanted, live, rows)
+        return self._columns.filled_batches(found, file, self._places(file, live)) if wanted.hidden else found
+
+    def _places(self, file: DataFile, live: np.ndarray | None) -> np.ndarray:
+        return np.arange(self.row_count(file)) if live is None else np.flatnonzero(live)
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
-        columns = self._columns_of_commit(schema)
+        columns = self._columns.of_commit(schema)
         return columns.of(self._parquet.read_as(file, columns.stored))
 
     def has(self, file: DataFile) -> bool:
@@ -262,11 +282,11 @@ class DeltaTable:
 
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
         """Write rows of the table's schema to a new file, which is not part of the table until a commit adds it."""
-        return self._parquet.write(rows, Columns(self.schema, self._stored(self.schema)), name)
+        return self._parquet.write(rows, self._columns.of_rows(rows), name)
 
     def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
         """As ``write``, with another schema, for a commit that puts it in force and replaces all files."""
-        return self._parquet.write(rows, self._columns_of_commit(schema), name)
+        return self._parquet.write(rows, self._columns.of_rows_of_commit(rows, schema), name)
 
     def write_stream(
         self,
@@ -278,11 +298,11 @@ class DeltaTable:
     ) -> list[DataFile]:
         """Write batches of ``schema`` to new files of at least ``rows_per_file`` rows, fewer if they are large.
 
-        A file ends with the row group that reaches ``bytes_per_file`` in memory (None: no limit).
-        At most one row group is in memory. Without rows no file is written.
+        ``schema`` may have the columns of row tracking (``tracked_schema``). A file ends with the row group that
+        reaches ``bytes_per_file`` in memory (None: no limit). At most one row group is in memory. Without rows no file
+        is written.
         """
-        columns = self._columns_of_commit(schema)
-        return self._parquet.write_stream(batches, columns, rows_per_file, bytes_per_file, name)
+        return self._parquet.write_stream(batches, self._columns.of_stream(schema), rows_per_file, bytes_per_file, name)
 
     def commit(
         self,
@@ -297,12 +317,14 @@ class DeltaTable:
         definition: Definition | None = None,
         clustered_by: Sequence[str] | None = None,
         data_change: bool = True,
+        keeps_row_ids: bool = True,
     ) -> int:
         """Add and remove files and mark rows, in one commit with the positions it reaches; returns the new version.
 
         ``replace`` removes all existing files instead. ``schema`` puts columns in force, with ``replace`` those under
         which the files were written (``write_as``). ``definition`` is derived from the table's own and put in force,
-        with the columns that it is ``clustered_by``. Files that are added may have marked rows, too.
+        with the columns that it is ``clustered_by``. Files that are added may have marked rows, too. ``keeps_row_ids``:
+        the rows of files that are added have the ids that they had before (``tracked_schema``), if they had any.
 
         Raises CommitConflictError if another commit was made first (see the module's docstring), UnreadableError if
         another program allows appends only: nothing was changed.
@@ -320,11 +342,9 @@ class DeltaTable:
         if removed or marked:
             self._require_changeable()
         if marked:
-            again, gone = self._with_vectors(marked)
-            failpoints.hit(failpoints.AFTER_VECTORS)
-            new, changed = {file.path for file in added}, {file.path for file in gone}
-            added = [file for file in added if file.path not in changed] + again
-            removed += [file for file in gone if file.path not in new]
+            added, removed = self._with_marks(added, removed, marked)
+        if after.assigns_row_ids and not before.assigns_row_ids:
+            added, data_change = self._with_row_ids(added, removed), False
         actions = after.actions(before)
         entry = LogEntry(
             added,
@@ -334,14 +354,33 @@ class DeltaTable:
             data_change,
             actions,
             names=after.physical_names(),
-            clustered_by=None if clustered_by is None else _physical(after, clustered_by),
+            clustered_by=None if clustered_by is None else after.physical(clustered_by),
             has_commit_time=after.has_commit_times,
             replaces=replace,
+            assigns_row_ids=after.assigns_row_ids,
+            keeps_row_ids=keeps_row_ids and not replace,
         )
         if after.has_commit_times and not before.has_commit_times:
             # Readers take the time in the properties for that of this commit.
             entry = entry.at(after.first_commit_time)
         return self._commit(entry) if removed or actions or clustered_by is not None else self._append(entry)
+
+    def _with_marks(
+        self, added: list[DataFile], removed: list[DataFile], marked: Sequence[MarkedRows]
+    ) -> tuple[list[DataFile], list[DataFile]]:
+        """Return the files that a commit adds and removes, with those in which it marks rows."""
+        again, gone = self._with_vectors(marked)
+        failpoints.hit(failpoints.AFTER_VECTORS)
+        new, changed = {file.path for file in added}, {file.path for file in gone}
+        kept = [file for file in added if file.path not in changed]
+        return kept + again, removed + [file for file in gone if file.path not in new]
+
+    def _with_row_ids(self, added: list[DataFile], removed: list[DataFile]) -> list[DataFile]:
+        """Return all files, which the commit that enables row tracking adds with their row ids, and nothing else."""
+        if added or removed:
+            raise InvariantError(f"A commit to {self.path} that enables row tracking cannot change rows as well.")
+        # The log may not have their numbers of rows.
+        return [file if file.rows else replace(file, rows=self.row_count(file)) for file in self.files]
 
     def _require_changeable(self) -> None:
         """Raise UnreadableError if another program allows appends only."""
@@ -372,6 +411,8 @@ class DeltaTable:
         files, version = self.files, self.version + 1
         if entry.has_commit_time:
             entry = entry.after(self._commit_time())
+        if entry.assigns_row_ids:
+            entry = entry.numbered(self._vectors.highest_row_id(self.version), version)
         if not self.folder.create(entry_name(version), entry.content()):
             raise CommitConflictError()
         if entry.has_commit_time:
@@ -456,21 +497,3 @@ class DeltaTable:
         """Remove files that ``write_stream`` wrote and no commit references."""
         for file in files:
             self.folder.delete(file.path)
-
-    def _columns(self, names: Sequence[str] | None) -> Columns:
-        schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
-        return Columns(schema, self._stored(schema))
-
-    def _columns_of_commit(self, schema: pa.Schema) -> Columns:
-        """Return the columns of files that are written before the commit that puts ``schema`` in force."""
-        definition = self.definition
-        return Columns(schema, definition.replaced(schema).stored(schema) if definition.is_mapped else schema)
-
-    def _stored(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema with the column names in the table's files."""
-        return self.definition.stored(schema)
-
-
-def _physical(definition: Definition, columns: Sequence[str]) -> tuple[str, ...]:
-    names = definition.physical_names()
-    return tuple(names.get(column, column) for column in columns)

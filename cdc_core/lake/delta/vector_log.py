@@ -1,4 +1,4 @@
-"""What delta-rs does not tell of a log: vectors of data files, what was removed when, and clustering columns.
+"""What delta-rs does not tell of a log: vectors and row ids of data files, what was removed when, clustering columns.
 
 All follow from the newest checkpoint and the commits after it. Once they are known, a later version costs no more
 than its own commits.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from cdc_core.lake.delta import row_tracking
 from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_places, decoded, vector_in
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.log_entry import CLUSTERING_DOMAIN, LogEntry
@@ -25,7 +26,7 @@ from cdc_core.lake.delta.log_text import unreadable_log
 
 LOG = "_delta_log"
 _READ = (
-    *("add.path", "add.deletionVector"),
+    *("add.path", "add.deletionVector", "add.baseRowId", "add.defaultRowCommitVersion"),
     *("remove.path", "remove.deletionTimestamp", "remove.deletionVector"),
     *("domainMetadata.domain", "domainMetadata.configuration", "domainMetadata.removed"),
     "sidecar",
@@ -68,6 +69,16 @@ class VectorLog:
         """Return the clustering columns of a version by their physical names. LakeError if the log cannot be read."""
         self.at(version)
         return self._state.clustered_by
+
+    def row_ids(self, version: int) -> Mapping[str, tuple[int, int]]:
+        """Return base row ids and commit versions by the paths of files. LakeError if the log cannot be read."""
+        self.at(version)
+        return self._state.row_ids
+
+    def highest_row_id(self, version: int) -> int:
+        """Return the highest row id that a version or an earlier one has; NO_ROW_ID for none."""
+        self.at(version)
+        return self._state.highest_row_id
 
     def follow(self, version: int, entry: LogEntry) -> None:
         """Take over what a commit of our own did, instead of reading it from the log."""
@@ -183,18 +194,23 @@ class _State:
     vectors: dict[str, DeletionVector] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
     clustered_by: tuple[str, ...] = ()
+    row_ids: dict[str, tuple[int, int]] = field(default_factory=dict)
+    highest_row_id: int = row_tracking.NO_ROW_ID
 
     def copy(self) -> _State:
-        return _State(dict(self.vectors), dict(self.removed), self.clustered_by)
+        vectors, removed, row_ids = dict(self.vectors), dict(self.removed), dict(self.row_ids)
+        return _State(vectors, removed, self.clustered_by, row_ids, self.highest_row_id)
 
     def apply_entry(self, entry: LogEntry) -> None:
         """Apply a commit of our own."""
         if entry.clustered_by is not None:
             self.clustered_by = tuple(entry.clustered_by)
+        if entry.highest_row_id is not None:
+            self.highest_row_id = entry.highest_row_id
         for file in entry.removed:
             self._remove(unquote(file.path), file.vector, entry.made)
         for file in entry.added:
-            self._add(unquote(file.path), file.vector)
+            self._add(unquote(file.path), file.vector, file.base_row_id, file.commit_version)
 
     def apply(self, actions: Sequence[dict[str, Any]]) -> None:
         """Apply the actions of one commit, or of a checkpoint, in any order."""
@@ -205,21 +221,28 @@ class _State:
         for each in actions:
             told = each.get("add") or {}
             if told.get("path") is not None:
-                self._add(unquote(told["path"]), _vector_of(told))
+                row_ids = told.get("baseRowId"), told.get("defaultRowCommitVersion")
+                self._add(unquote(told["path"]), _vector_of(told), *row_ids)
             domain = each.get("domainMetadata") or {}
+            if domain.get("domain") == row_tracking.DOMAIN:
+                self.highest_row_id = row_tracking.highest_in(domain)
             if domain.get("domain") == CLUSTERING_DOMAIN:
                 columns = [] if domain.get("removed") else json.loads(domain["configuration"])["clusteringColumns"]
                 self.clustered_by = tuple(".".join(column) for column in columns)
 
     def _remove(self, path: str, vector: DeletionVector | None, at: int) -> None:
         self.vectors.pop(path, None)
+        self.row_ids.pop(path, None)
         # A checkpoint may have several removals of a file, each with another vector, in any order: the last one counts.
         for name in (path, None if vector is None else vector.path):
             if name is not None:
                 self.removed[name] = max(at, self.removed.get(name, at))
 
-    def _add(self, path: str, vector: DeletionVector | None) -> None:
+    def _add(self, path: str, vector: DeletionVector | None, base: int | None, version: int | None) -> None:
         self.vectors.pop(path, None)
+        self.row_ids.pop(path, None)
+        if base is not None and version is not None:
+            self.row_ids[path] = base, version
         if vector is not None:
             self.vectors[path] = vector
 

@@ -28,6 +28,11 @@ class WorkingCopy:
         return self._table.schema
 
     @property
+    def tracked_schema(self) -> pa.Schema:
+        """As ``Content.tracked_schema``."""
+        return self._table.tracked_schema
+
+    @property
     def files(self) -> list[DataFile]:
         """The files that are in force after the changes so far."""
         return list(self._files)
@@ -86,14 +91,15 @@ class WorkingCopy:
     def rewrite_marked(self) -> None:
         """Write the files that have marked rows again without them, a few megabytes at a time."""
         for each in self.marked:
-            rows = (batch for part in self.batches(each.file) for batch in part.to_batches())
-            self.replace([each.file], self._table.write_stream(rows, self.schema, self._table.row_count(each.file)))
+            schema = self.tracked_schema
+            rows = (batch for part in self.batches(each.file, schema.names) for batch in part.to_batches())
+            self.replace([each.file], self._table.write_stream(rows, schema, self._table.row_count(each.file)))
 
-    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+    def batches(self, file: DataFile, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """As ``read``, a few megabytes at a time."""
         held, live, at = self._table.live(file), self.live(file), 0
         stays = live if held is None or live is None else live[held]
-        for rows in self._table.batches(file):
+        for rows in self._table.batches(file, names):
             start, at = at, at + rows.num_rows
             yield rows if stays is None else rows.filter(pa.array(stays[start:at]))
             del rows

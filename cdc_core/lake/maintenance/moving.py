@@ -67,7 +67,7 @@ def move(table: DeltaTable, parts: Sequence[Part], key: Sequence[str] = ()) -> l
     None if another writer's commit removed one of the files, restored rows in it, or changed the columns: then nothing
     was changed.
     """
-    schema = table.schema
+    schema = table.tracked_schema
     moved = [_Moved(part, table.live(part.file)) for part in parts]
     # A count that the log does not have is unknown; no file is divided by rows.
     every = sum(part.file.rows for part in parts) or 1 << 62
@@ -76,7 +76,7 @@ def move(table: DeltaTable, parts: Sequence[Part], key: Sequence[str] = ()) -> l
     failpoints.hit(failpoints.DURING_COMPACTION)
     for _ in range(_TRIES):
         files = {file.path: file for file in table.files}
-        if table.schema != schema or any(part.file.path not in files for part in parts):
+        if table.tracked_schema != schema or any(part.file.path not in files for part in parts):
             break
         now = [replace(each, part=replace(each.part, file=files[each.part.file.path])) for each in moved]
         if any(_was_restored(table, each) for each in now):
@@ -104,10 +104,10 @@ def move(table: DeltaTable, parts: Sequence[Part], key: Sequence[str] = ()) -> l
 def _batches(table: DeltaTable, moved: Sequence[_Moved]) -> Iterator[pa.RecordBatch]:
     for each in moved:
         if each.part.end is None:
-            for rows in table.batches(each.part.file):
+            for rows in table.batches(each.part.file, table.tracked_schema.names):
                 yield from rows.to_batches()
         else:
-            yield from table.read_at(each.part.file, each.places()).to_batches()
+            yield from table.read_at(each.part.file, each.places(), table.tracked_schema.names).to_batches()
 
 
 def _ordered(

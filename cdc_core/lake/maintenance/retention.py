@@ -48,7 +48,7 @@ def expire_changes(path: str, scope: str, table: TableId, merged: int | None, no
             is_later = file.minimum.get("__commit_lsn", 0) > upto and file.minimum.get("__tx_index", -1) >= 0
             if is_later and EpochRows.of(opened, scope).is_only(file):
                 continue
-            rows = opened.read(file)
+            rows = opened.read(file, opened.tracked_schema.names)
             gone = _is_old(rows, upto, now_us - days * DAY_US, epoch_of(scope))
             if gone.any():
                 removed.append(file)

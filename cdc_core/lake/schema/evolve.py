@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
+
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
@@ -31,11 +33,19 @@ def evolve(
         return
     schema, files = project_schema(lake.schema, steps), []
     for file in lake.files:
-        rows = lake.read(file)
+        held = lake.read(file, lake.tracked_schema.names)
+        rows = held.select(lake.schema.names)
         for step in steps:
             rows = project_rows(rows, step)
-        files.append(lake.write_as(conform(rows, schema), schema))
+        files.append(lake.write_as(_with_row_ids(lake, conform(rows, schema), held), schema))
     lake.commit(files, schema=schema, replace=True, txns=txns, metadata=metadata, clustered_by=clustered_by)
+
+
+def _with_row_ids(lake: DeltaTable, rows: pa.Table, held: pa.Table) -> pa.Table:
+    """Return rows with the row ids of those that they were. Their commit version is that of the change."""
+    for row_id in list(lake.tracked_schema)[len(lake.schema) :][:1]:
+        rows = rows.append_column(row_id, held.column(row_id.name))
+    return rows
 
 
 def _clustered_by(lake: DeltaTable, steps: Sequence[Step]) -> tuple[str, ...] | None:

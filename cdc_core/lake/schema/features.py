@@ -10,9 +10,9 @@ exclude some readers.
 An enabled feature is used regardless of the policy.
 
 Deletion vectors mark changed rows of large files instead of rewriting these (``apply/ways``). They are enabled when a
-merge first needs them, unless the policy is ``widest``. Liquid clustering by key and in-commit timestamps are enabled
-for the tables that are configured so; every reader can read such a table. All of them are written by log entries of
-wal2lake's own (``delta/definition``), in the commit that first needs them.
+merge first needs them, unless the policy is ``widest``. Liquid clustering by key, row tracking and in-commit timestamps
+are enabled for the tables that are configured so; every reader can read such a table. All of them are written by log
+entries of wal2lake's own (``delta/definition``), in the commit that first needs them.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ _READERS = {
     DeltaFeature.TYPE_WIDENING: "Spark can read it, deltalake and polars cannot",
     DeltaFeature.CLUSTERING: "every reader can read it",
     DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it",
+    DeltaFeature.ROW_TRACKING: "every reader can read it, and Spark its row ids (_metadata.row_id)",
 }
 _VECTOR_READERS = (
     "Spark, polars 2.1 and SQL through deltalake's QueryBuilder can read it, deltalake's to_pyarrow_table cannot"
@@ -77,12 +78,14 @@ class Evolution:
 class FeaturePolicy:
     """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` does not rewrite them.
 
-    ``clustered``: patterns of the tables that are clustered by their key. ``commit_timestamps``: for all tables.
+    ``clustered``: patterns of the tables that are clustered by their key, ``tracked`` of those with row tracking.
+    ``commit_timestamps``: for all tables.
     """
 
     features: LakeFeatures = LakeFeatures.AUTO
     rewrite_max_bytes: int = 0
     clustered: tuple[str, ...] = ()
+    tracked: tuple[str, ...] = ()
     commit_timestamps: bool = False
 
     @classmethod
@@ -92,6 +95,7 @@ class FeaturePolicy:
             options.lake_features,
             options.merge_rewrite_max_bytes,
             options.lake_clustered_tables,
+            options.lake_row_tracking_tables,
             options.lake_commit_timestamps,
         )
 
@@ -104,6 +108,8 @@ class FeaturePolicy:
         wanted = EVOLVING if self.features is LakeFeatures.MODERN else frozenset()
         if self.commit_timestamps:
             wanted |= {DeltaFeature.COMMIT_TIMESTAMPS}
+        if table is not None and matches_any(compile_all(self.tracked), str(table.id)):
+            wanted |= {DeltaFeature.ROW_TRACKING}
         if self.cluster_by(lake, table):
             wanted |= {DeltaFeature.CLUSTERING}
         return wanted - features_on(lake)
@@ -156,6 +162,8 @@ def enabled(lake: DeltaTable, features: Iterable[DeltaFeature]) -> Definition:
                 definition = definition.with_commit_timestamps(lake.version + 1, int(time.time() * 1000))
             case DeltaFeature.CLUSTERING:
                 definition = definition.with_clustering()
+            case DeltaFeature.ROW_TRACKING:
+                definition = definition.with_row_tracking()
     return definition
 
 
