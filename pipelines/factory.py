@@ -8,7 +8,7 @@ import dagster as dg
 
 from pipelines.assets.snapshots import snapshot_asset
 from pipelines.assets.source import source_specs
-from pipelines.assets.stream import stream_assets
+from pipelines.assets.stream import own_specs, stream_assets
 from pipelines.assets.topics import topic_assets
 from pipelines.checks.changes import changes_check
 from pipelines.checks.slot import slot_health_check
@@ -56,7 +56,7 @@ def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
         if site.is_kafka_only:
             assets += [*source_specs(site), topic_assets(site)]
             continue
-        assets += [*source_specs(site), snapshot_asset(site), stream_assets(site)]
+        assets += [*source_specs(site), snapshot_asset(site), stream_assets(site), *own_specs(site)]
         if (maintenance := maintenance_assets(site)) is not None:
             assets.append(maintenance)
     lakes = [site for site in sites if not site.is_kafka_only]

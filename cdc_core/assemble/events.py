@@ -123,7 +123,7 @@ class Events:
     def tell(self, on_progress: OnProgress | None = None, on_batch: OnBatch | None = None) -> None:
         """Report the rows of snapshots, and what of the stream is durable."""
         self._rows.on_progress = on_progress
-        self._marked.report(on_batch)
+        self._marked.report(on_batch, MessageSelection(self._context.config.selection).includes)
 
     @property
     def seen(self) -> Seen:

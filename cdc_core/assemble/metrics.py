@@ -13,6 +13,7 @@ from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import BatchReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics, Queue, StreamFacts
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
@@ -34,7 +35,8 @@ class Meter:
         """Count the rows of a snapshot that replaces tables."""
 
         def told(progress: SnapshotProgress) -> None:
-            self.metrics.snapshot_rows(str(progress.table), progress.rows, done=progress.done)
+            refused = 0 if progress.report is None else progress.report.refused
+            self.metrics.snapshot_rows(str(progress.table), progress.rows, done=progress.done, filtered=refused)
             if hook is not None:
                 hook(progress)
 
@@ -54,7 +56,8 @@ class Meter:
         """Count micro-batches and rounds of the stream."""
 
         def on_batch(report: BatchReport) -> None:
-            self.metrics.batch(sum(report.events.values()), report.lag_bytes, report.behind_seconds)
+            events = sum(report.events.values()) + report.own_rows.get(StreamTable.MESSAGES, 0)
+            self.metrics.batch(events, report.lag_bytes, report.behind_seconds)
             if given.on_batch is not None:
                 given.on_batch(report)
 
@@ -93,6 +96,7 @@ class Meter:
             held = None if waiting is None else waiting()
             last = seen.last
             position = {} if last is None else dict(zip(_POSITION, astuple(last)[2:], strict=True))
+            position = {name: value for name, value in position.items() if value is not None}
             return StreamFacts(
                 seen.transactions,
                 seen.filtered,

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, stop_requests
-from cdc_core.engine.reports import KafkaStatus, Status, StreamStatus, TableStatus, resuming
+from cdc_core.engine.reports import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus, resuming
 from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -56,7 +56,8 @@ def command(config: ConnectorFile, rows: bool, as_json: bool, watch: bool, inter
 
     \b
     "up to" is when the source committed the last change that the lake table has; for a table without changes, when it
-    was read. "lake to" and "changelog to" are the LSN of the last change that each has, "read at" is that of the
+    was read. __messages and __transactions, where there are some, have a line of their own with their last row.
+    "lake to" and "changelog to" are the LSN of the last change that each has, "read at" is that of the
     snapshot; columns that do not fit the terminal are left out (--json has everything).
     """
     connector = config.open(needs_lake=False)
@@ -113,6 +114,8 @@ def _print(console: Console, status: Status, file: ConnectorFile) -> None:
     if status.kafka is not None:
         _print_kafka(console, status.kafka)
     _print_tables(console, status.tables)
+    for own in status.own_tables:
+        _print_own(console, own)
     for row in status.tables:
         if row.error:
             console.print(f"[red]{escape(str(row.table))}[/] cannot be read: {escape(row.error)}", highlight=False)
@@ -202,6 +205,14 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 60:.0f} min"
+
+
+def _print_own(console: Console, own: OwnTableStatus) -> None:
+    if own.error:
+        console.print(f"[red]{own.table}[/] cannot be read: {escape(own.error)}", highlight=False)
+        return
+    up_to = "" if own.up_to is None else f"up to {moment(own.up_to, datetime.now(UTC))}: "
+    console.print(f"{own.table}: {up_to}{own.lsn}", highlight=False, markup=False)
 
 
 def _print_kafka(console: Console, kafka: KafkaStatus) -> None:

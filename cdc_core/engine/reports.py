@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
+
+if TYPE_CHECKING:  # would load Delta's libraries, which not every command needs
+    from cdc_core.lake.stores.stream_tables import StreamTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ def both(one: CheckReport | None, other: CheckReport | None) -> CheckReport | No
 class BatchReport:
     """One micro-batch made durable in the changelog tables, or in Kafka. ``events``: the number of rows of each table.
 
+    ``own_rows``: the number of logical messages, and of rows of other tables of the stream's own.
     ``behind_seconds``: since the commit of its last transaction, at the time at which it was durable; None if no
     transaction ended in it.
     """
@@ -106,6 +111,7 @@ class BatchReport:
     lag_bytes: int
     seconds: float
     behind_seconds: float | None = None
+    own_rows: Mapping[StreamTable, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +253,19 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTableStatus:
+    """A table of the stream's own (``__messages``, ``__transactions``) that has rows, and the last one that it has.
+
+    ``up_to`` (UTC) is the time of that row. ``error`` is why the table cannot be read, empty if it can.
+    """
+
+    table: str
+    lsn: Lsn | None = None
+    up_to: datetime | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStatus:
     """What the lake's stream is, as recorded in the lake, and whether the server's slot continues it.
 
@@ -315,6 +334,7 @@ class Status:
     kafka: KafkaStatus | None = None
     waiting: Waiting | None = None
     lag_seconds: float | None = None
+    own_tables: tuple[OwnTableStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

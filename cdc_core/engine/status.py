@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from cdc_core.engine.reports import Paused, TableStatus
+from cdc_core.engine.reports import OwnTableStatus, Paused, TableStatus
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.errors import CdcError, SourceError
 from cdc_core.lake.delta.readable import open_complete
@@ -19,6 +19,7 @@ from cdc_core.lake.stores.changelog import commit_time, count_after
 from cdc_core.lake.stores.quarantine import waiting_reasons
 from cdc_core.lake.stores.schema_log import History, SchemaLog
 from cdc_core.lake.stores.snapshot_log import read_times
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions
@@ -103,6 +104,24 @@ def lake_status(
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return {status.table: status for status in pool.map(look, tables)}, problem
+
+
+def own_table_status(paths: LakePaths, scope: str) -> tuple[OwnTableStatus, ...]:
+    """Return the tables of the stream's own that have rows, and what each has."""
+
+    def look(table: StreamTable) -> OwnTableStatus | None:
+        name = table.id.table
+        try:
+            opened = open_complete(table.path(paths))
+            position = changelog_position(opened, scope, table.id)
+            if opened is None or position is None:
+                return None
+            lsn = Lsn(position.commit_lsn)
+            return OwnTableStatus(name, lsn, commit_time(EpochRows.of(opened, scope), lsn))
+        except (CdcError, OSError) as error:
+            return OwnTableStatus(name, error=_said(error))
+
+    return tuple(found for found in map(look, StreamTable) if found is not None)
 
 
 def _histories(paths: LakePaths) -> tuple[dict[TableId, History], str]:

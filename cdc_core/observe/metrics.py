@@ -28,6 +28,7 @@ class SnapshotState:
     tables: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     rows: dict[str, int] = field(default_factory=dict)
+    filtered: dict[str, int] = field(default_factory=dict)
     started: float | None = None
     ended: float | None = None
     paused_since: float | None = None
@@ -51,7 +52,8 @@ class Queue:
 class StreamFacts:
     """What one connection has received. ``table`` is that of the last change, ``position`` where that is.
 
-    ``filtered``: changes of tables that are not captured. ``queue`` is None where changes do not wait in this process.
+    ``filtered``: changes of tables, and messages, that are not captured. ``queue`` is None where changes do not wait in
+    this process.
     """
 
     transactions: int = 0
@@ -121,12 +123,13 @@ class ConnectorMetrics:
                 return
         self.snapshot_started([table])
 
-    def snapshot_rows(self, table: str, rows: int, *, done: bool) -> None:
-        """Record the number of rows read of the table."""
+    def snapshot_rows(self, table: str, rows: int, *, done: bool, filtered: int = 0) -> None:
+        """Record the number of rows read of the table, and of those that a rule refused."""
         with self._lock:
             held = self._snapshot
             if held is not None:
                 held.rows[table] = max(rows, held.rows.get(table, 0))
+                held.filtered[table] = max(filtered, held.filtered.get(table, 0))
                 held.last_event, held.last_table = self._now(), table
                 if done:
                     held.left.discard(table)
@@ -194,7 +197,8 @@ class ConnectorMetrics:
         with self._lock:
             held = self._stream
             held.events += events
-            held.lag_bytes, held.last_event = lag_bytes, self._now()
+            held.lag_bytes = lag_bytes
+            held.last_event = self._now() if events else held.last_event
             held.lag_seconds = held.lag_seconds if behind_seconds is None else behind_seconds
 
     def round(
@@ -309,7 +313,7 @@ class ConnectorMetrics:
         for coordinate, value in seen.position.items():
             position.add_metric((STREAMING, self._name, _PLUGIN, coordinate), value)
         values: dict[str, tuple[str, float]] = {
-            "NumberOfEventsFiltered": ("Changes received of tables that are not captured.", seen.filtered),
+            "NumberOfEventsFiltered": ("Changes and messages received that are not captured.", seen.filtered),
             "NumberOfCommittedTransactions": ("Transactions received.", seen.transactions),
         }
         if seen.transaction_id is not None:
@@ -357,6 +361,7 @@ class ConnectorMetrics:
             ("SnapshotDurationInSeconds", "Duration of the snapshot so far.", round(seconds, 3)),
             ("SnapshotPausedDurationInSeconds", "Time during which the snapshot was paused.", round(paused, 3)),
             ("TotalNumberOfEventsSeen", "Rows read.", sum(held.rows.values())),
+            ("NumberOfEventsFiltered", "Rows read that a quality rule refused.", sum(held.filtered.values())),
         )
         return [
             *(self._gauge(SNAPSHOT, name, text, float(value)) for name, text, value in values),

@@ -9,12 +9,13 @@ from typing import Any
 import dagster as dg
 
 from cdc_core.engine.reports import StreamReport, Until
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from pipelines.assets.notification_events import NotificationEvents
 from pipelines.assets.source import named
 from pipelines.assets.stream_events import StreamEvents
 from pipelines.assets.streaming import streaming
-from pipelines.connector.keys import changes_key, lake_key, snapshot_key, source_key
+from pipelines.connector.keys import changes_key, lake_key, own_key, snapshot_key, source_key
 from pipelines.connector.site import Engine, Site
 from pipelines.jobs.connector import stream_job_name
 from pipelines.reports.freshness import freshness_policy
@@ -29,6 +30,12 @@ CAUGHT_UP_SECONDS = 10.0
 _CHANGES = (
     "Consumes the replication slot {}: each event is appended exactly once to the changelog table of its source table."
 )
+
+
+_OWN = {
+    StreamTable.MESSAGES: "Logical messages (pg_logical_emit_message) as a Delta table.",
+    StreamTable.TRANSACTIONS: "Begin and end of each transaction, with its numbers of events, as a Delta table.",
+}
 
 
 class StreamConfig(dg.Config):
@@ -137,6 +144,23 @@ def changes_spec(site: Site, kinds: set[str], description: str) -> dg.AssetSpec:
         skippable=True,
         description=description,
     )
+
+
+def own_specs(site: Site) -> list[dg.AssetSpec]:
+    """The tables of the stream's own. The stream's step logs their materializations, when it has appended rows."""
+    return [
+        dg.AssetSpec(
+            own_key(site, table),
+            deps=[changes_key(site)],
+            group_name=site.group(),
+            kinds={"delta"},
+            owners=site.owners,
+            tags=site.tags,
+            description=_OWN[table],
+            metadata={"path": dg.MetadataValue.path(table.path(site.paths()))},
+        )
+        for table in site.own_tables
+    ]
 
 
 def _lake_specs(site: Site) -> list[dg.AssetSpec]:

@@ -19,7 +19,7 @@ from pipelines.checks.changes import changes_result, expectations_key
 from pipelines.checks.evaluation import evaluation
 from pipelines.checks.slot import SAME_SECONDS, check_keys, results
 from pipelines.checks.tables import SUITE, blocks, check_results
-from pipelines.connector.keys import changes_key, lake_key
+from pipelines.connector.keys import changes_key, lake_key, own_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
 from pipelines.reports.freshness import is_current
@@ -105,6 +105,7 @@ class StreamEvents:
             self._log_expectations()
             with self._tally.changes_taken() as totals:
                 changes = self._changes(totals, report, with_data_docs)
+                self._log_own(totals)
             yield changes
         for table in self._tally.tables():
             with self._tally.taken(table) as summary:
@@ -154,8 +155,16 @@ class StreamEvents:
             else:
                 found |= self._facts.data_docs()
                 self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=version_tags(self._site.slot)))
+            self._log_own(totals)
         self._changes_are_made = True
         self._log_expectations()
+
+    def _log_own(self, totals: ChangesTotals) -> None:
+        """Log the rows appended to the tables of the stream's own."""
+        for table in self._site.own_tables:
+            if rows := totals.own_rows[table]:
+                told: metadata.Metadata = {"rows": rows, "lsn": str(totals.commit_lsn)}
+                self._log(dg.AssetMaterialization(asset_key=own_key(self._site, table), metadata=told))
 
     def _log_expectations(self) -> None:
         """Log what the expectations decided, with the changes that they judged and before the tables merged from them.

@@ -12,7 +12,9 @@ from typing import Any
 from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.errors import CdcError
 from cdc_core.lake.delta.storage import Storage, spark_settings
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.observe.static_pages import data_docs_url
+from cdc_core.postgres.options import OutputPlugin
 from cdc_core.schema.table import TableSchema
 from pipelines.connector.discovery import fill_catalogues, known_tables
 from pipelines.connector.site import Engine, Site, SnapshotPlan
@@ -90,6 +92,7 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
         freshness=config.observe.dagster_freshness if "lake" in config.engine.sinks else (),
         check_levels=dict(config.observe.dagster_checks),
         lake_fields=partial(_lake_fields, config),
+        own_tables=_own_tables(config),
         data_docs_url=config.quality.quality_docs_url
         or data_docs_url(config.observe.metrics_host, config.observe.metrics_port),
     )
@@ -103,6 +106,14 @@ def _lake_fields(config: ConnectorConfig, table: TableSchema) -> Sequence[Any]:
     failure = config.envelope.event_converting_failure_handling_mode
     row = TypingPlan(config.types, config.selection, failure).typer(table).row_type
     return list(lake_schema(row, config.lake.delete_modes.of(table.id)))
+
+
+def _own_tables(config: ConnectorConfig) -> tuple[StreamTable, ...]:
+    sends_messages = config.postgres.plugin_name is not OutputPlugin.DECODERBUFS
+    return (
+        *([StreamTable.MESSAGES] if sends_messages else []),
+        *([StreamTable.TRANSACTIONS] if config.envelope.provide_transaction_metadata else []),
+    )
 
 
 def _open(file: Path) -> Engine:

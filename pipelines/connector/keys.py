@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.schema.table import TableId
 from pipelines.connector.key_parts import part
 from pipelines.connector.site import Site
@@ -22,6 +23,11 @@ def snapshot_key(site: Site) -> dg.AssetKey:
 def changes_key(site: Site) -> dg.AssetKey:
     """The changelog tables."""
     return dg.AssetKey([*prefix(site), "changes"])
+
+
+def own_key(site: Site, table: StreamTable) -> dg.AssetKey:
+    """A table of the stream's own: logical messages, transaction metadata."""
+    return dg.AssetKey([*prefix(site), table.value])
 
 
 def lake_key(site: Site, table: TableId) -> dg.AssetKey:

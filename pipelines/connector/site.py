@@ -18,6 +18,7 @@ from cdc_core.engine.reports import (
 )
 from cdc_core.lake.delta.storage import Storage
 from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel, FreshnessWindow
 from cdc_core.schema.table import TableId, TableSchema
@@ -242,6 +243,8 @@ class Site:
     # The fields (Arrow) of the lake table of a source table; None if they are not known without the table.
     lake_fields: Callable[[TableSchema], Sequence[Any]] | None = None
     sinks: tuple[str, ...] = ("lake",)
+    # The tables of the stream's own that a run may write.
+    own_tables: tuple[StreamTable, ...] = ()
     # The URL of the data docs; empty if they are not served.
     data_docs_url: str = ""
     _parts: Mapping[TableId, tuple[str, str]] = field(init=False, repr=False, compare=False)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult, both
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -147,6 +149,7 @@ class ChangesTotals:
     lag_bytes: int = 0
     lag_seconds: float = 0.0
     lag_seconds_max: float = 0.0
+    own_rows: Counter[StreamTable] = field(default_factory=Counter)
 
     def add(self, other: ChangesTotals) -> None:
         """Add later totals."""
@@ -154,6 +157,7 @@ class ChangesTotals:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.lag_seconds_max = max(self.lag_seconds_max, other.lag_seconds_max)
         self.commit_lsn = max(self.commit_lsn, other.commit_lsn)
+        self.own_rows.update(other.own_rows)
         if other.batches or other.rounds:
             self.lag_bytes = other.lag_bytes
         if other.rounds:
@@ -205,7 +209,9 @@ class RunTally:
         """Add one micro-batch in the changelog."""
         with self._lock:
             events = sum(report.events.values())
-            self._changes.add(ChangesTotals(1, events, 0, report.seconds, Lsn(report.commit_lsn), report.lag_bytes))
+            added = ChangesTotals(1, events, 0, report.seconds, Lsn(report.commit_lsn), report.lag_bytes)
+            added.own_rows.update(report.own_rows)
+            self._changes.add(added)
             self._mark_unreported(self._changes_clock)
 
     def add_round(self, report: RoundReport) -> None:

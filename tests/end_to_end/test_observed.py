@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cdc_core.config.connector import load
 from cdc_core.demo.processes import free_port
+from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.waits import wait_until
@@ -49,6 +50,7 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         "table.include.list": "public.orders,public.empty",
         "publication.name": "observed_all",
         "custom.metric.tags": "env=prod",
+        "message.prefix.include.list": "order",
         "wal2lake.quality.rule.short": "public.orders: length(after.note) < 20",
         "notification.enabled.channels": "sink",
         "wal2lake.metrics.port": str(port),
@@ -62,6 +64,7 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
             database, "insert into orders values (200, 'streamed'), (201, 'too'); delete from orders where id = 1"
         )
         pg.execute(database, "insert into elsewhere values (1), (2)")
+        pg.execute(database, "select pg_logical_emit_message(true, 'unwanted', '')")
         wait_until(lambda: difference(file, [ORDERS]) == [], 90, "the changes")
         # The lake shows a round's changes a moment before the round is counted.
         wait_until(lambda: scraped(port)["TotalNumberOfEventsSeen", "streaming", None] == 3, 30, "the count")
@@ -70,7 +73,7 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         assert found["SnapshotCompleted", "snapshot", None] == 1
         assert (found["TotalTableCount", "snapshot", None], found["RemainingTableCount", "snapshot", None]) == (2, 0)
         assert found["RowsScanned", "snapshot", "public.orders"] == 100
-        wait_until(lambda: scraped(port)["NumberOfEventsFiltered", "streaming", None] == 2, 30, "what is not captured")
+        wait_until(lambda: scraped(port)["NumberOfEventsFiltered", "streaming", None] == 3, 30, "what is not captured")
         found = scraped(port)
         assert (
             found["LastEvent", "streaming", "public.orders"]
@@ -85,7 +88,11 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         )
         assert 0 <= found["wal2lake_last_round_age_seconds", None, None] < 60
         xid = pg.execute(database, "select xmin::text::bigint from elsewhere limit 1")[0][0]
-        assert found["LastTransactionId", "streaming", None] == xid
+        assert found["LastTransactionId", "streaming", None] >= xid
+        # A message is an event, also outside of transactions.
+        pg.execute(database, "select pg_logical_emit_message(false, 'order', 'made')")
+        wait_until(lambda: scraped(port)["TotalNumberOfEventsSeen", "streaming", None] == 4, 30, "the message")
+        assert scraped(port)["LastEvent", "streaming", "__messages"] == 1
         pg.execute(database, "insert into orders values (300, repeat('x', 30))")
         wait_until(lambda: scraped(port).get(QUARANTINED) == 1, 30, "the refused row")
         assert scraped(port)["wal2lake_failed_check_rows_total", None, "public.orders"] == 1
@@ -105,6 +112,9 @@ def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
         assert ("Incremental", kind) in kinds
     statuses = {data["scanned_collection"]: data["status"] for _, kind, data in kept if "scanned_collection" in data}
     assert statuses == {"public.orders": "SUCCEEDED", "public.empty": "EMPTY"}
+    (shown,) = [line for line in program.run("status", file).stdout.splitlines() if line.startswith("__messages: ")]
+    (message,) = rows(told.parent / "__messages")
+    assert "up to " in shown and shown.endswith(str(Lsn(message["__lsn"]))), shown
     # What an earlier run has refused is shown from the start.
     with program.started("run", file):
         wait_until(lambda: scraped(port).get(QUARANTINED) == 1, 30, "the quarantine of the run before")

@@ -7,10 +7,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.schema.table import TableId
 from pipelines.connector import catalogue
 from pipelines.connector.files import load_sites
-from pipelines.connector.keys import changes_key, lake_key, snapshot_key
+from pipelines.connector.keys import changes_key, lake_key, own_key, snapshot_key
 from pipelines.connector.partitions import partitions_name
 from pipelines.factory import definitions_of
 from pipelines.sensors.connector import discovery_sensor, slot_sensor
@@ -35,6 +36,7 @@ update orders set total = total + 1 where id <= 10;
 delete from orders where id > 45;
 insert into people values (100, 'ann', 'fine'), (101, 'zoe', 'grim');
 insert into log values ('more');
+select pg_logical_emit_message(true, 'shop', 'a message');
 """
 
 
@@ -195,4 +197,5 @@ def assert_streamed(streamed, site, instance, file):
     assert summed(instance, lake_key(site, PEOPLE), held.run_id)["quarantined"] == 1
     changes = summed(instance, changes_key(site), held.run_id)
     assert (changes["events"], changes["stopped_by"]) == (18, "idle")
+    assert numbers(instance, own_key(site, StreamTable.MESSAGES))["rows"] == 1
     assert "public.people" in Path(changes["data_docs"]).read_text()

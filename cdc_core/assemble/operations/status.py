@@ -15,7 +15,7 @@ from cdc_core.assemble.signal_topic import channel_findings
 from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.start.clashes import clash_findings
 from cdc_core.assemble.start.continuity import continuity_finding, stream_status
-from cdc_core.engine.reports import Status, StreamStatus, TableStatus
+from cdc_core.engine.reports import OwnTableStatus, Status, StreamStatus, TableStatus
 from cdc_core.engine.run_state import WaitingFile
 from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres.connect import Connection, connect
@@ -124,7 +124,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
 
     What cannot be queried is unknown in the result, with the reason: the server, or the Delta tables of one table.
     """
-    from cdc_core.engine.status import lake_status, source_rows
+    from cdc_core.engine.status import lake_status, own_table_status, source_rows
 
     config = context.config
     tables: list[TableSchema] | None = None
@@ -143,6 +143,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
     lake: dict[TableId, TableStatus] = {}
     lake_error = ""
     stream: StreamStatus | None = None
+    own_tables: tuple[OwnTableStatus, ...] = ()
     if context.has_lake and config.lake.lake_path:
         includes = TableSelection(config.selection).includes
         try:
@@ -151,6 +152,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
         except CdcError as error:
             lake_error, scope = str(error), context.slot
         lake, problem = lake_status(context.paths, scope, tables, rows, count_rows, includes)
+        own_tables = own_table_status(context.paths, scope)
         lake_error = " ".join(part for part in (lake_error, problem) if part)
     return Status(
         context.slot,
@@ -168,4 +170,5 @@ def status(context: RunContext, count_rows: bool) -> Status:
         kafka_status(context, tables or ()),
         WaitingFile(config.state_path, context.name, context.slot).read(),
         None if backlog is None else backlog.lag_seconds,
+        own_tables,
     )

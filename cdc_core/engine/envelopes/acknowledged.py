@@ -7,8 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cdc_core.clock import now_us
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.engine.reports import BatchReport
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 
@@ -22,14 +24,19 @@ class _Written:
     lsn: int
     commit_ts_us: int
     rows: dict[TableId, int]
+    messages: int
     began: float
 
 
 class Acknowledged:
-    """Reports to ``on_batch`` the segments that became durable, with what is behind them."""
+    """Reports to ``on_batch`` the segments that became durable, with what is behind them.
 
-    def __init__(self, on_batch: OnBatch) -> None:
-        self._on_batch = on_batch
+    ``wants_message``: whether messages of a prefix are captured.
+    """
+
+    def __init__(self, on_batch: OnBatch, wants_message: Callable[[str], bool]) -> None:
+        self._on_batch, self._wants_message = on_batch, wants_message
+        self._messages = 0
         self._waiting: deque[_Written] = deque()
         self._rows: Counter[TableId] = Counter()
         self._number = 0
@@ -38,10 +45,19 @@ class Acknowledged:
         """Record a segment that was handed over; its rows belong to the next commit."""
         for run in found.runs:
             self._rows[run.table.id] += run.raw.num_rows
+        self._messages += sum(self._wants_message(message.prefix) for message in found.messages)
         if found.last_commit_end_lsn is not None:
             newest = int(found.transactions.column("commit_ts_us")[-1].as_py())
-            self._waiting.append(_Written(found.last_commit_end_lsn, newest, dict(self._rows), time.monotonic()))
-            self._rows.clear()
+            self._append(found.last_commit_end_lsn, newest)
+        elif self._messages and not found.open_transaction:
+            # Messages outside of transactions, for which the WAL has no time.
+            self._append(found.messages[-1].lsn + 1, now_us())
+
+    def _append(self, lsn: int, commit_ts_us: int) -> None:
+        written = _Written(lsn, commit_ts_us, dict(self._rows), self._messages, time.monotonic())
+        self._waiting.append(written)
+        self._rows.clear()
+        self._messages = 0
 
     def reach(self, durable: int, wal_end: int) -> None:
         """Report what is durable now, if it is more than before. ``wal_end``: the server's."""
@@ -56,4 +72,6 @@ class Acknowledged:
         behind = max(0.0, time.time() - done[-1].commit_ts_us / 1e6)
         seconds = time.monotonic() - done[0].began
         lag = max(0, wal_end - durable)
-        self._on_batch(BatchReport(self._number, dict(rows), Lsn(done[-1].lsn), lag, seconds, behind))
+        messages = sum(each.messages for each in done)
+        own = {StreamTable.MESSAGES: messages} if messages else {}
+        self._on_batch(BatchReport(self._number, dict(rows), Lsn(done[-1].lsn), lag, seconds, behind, own))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -39,9 +40,9 @@ class MarkedOutput:
         self.position = Position()
         self._acknowledged: Acknowledged | None = None
 
-    def report(self, on_batch: OnBatch | None) -> None:
-        """Report what of the stream is durable."""
-        self._acknowledged = None if on_batch is None else Acknowledged(on_batch)
+    def report(self, on_batch: OnBatch | None, wants_message: Callable[[str], bool]) -> None:
+        """Report what of the stream is durable. ``wants_message``: whether messages of a prefix are captured."""
+        self._acknowledged = None if on_batch is None else Acknowledged(on_batch, wants_message)
 
     def open(self) -> Position:
         """Open the output at the position that the last run stored, and return that position.

@@ -63,7 +63,7 @@ class EnvelopeRun:
         self._marked = marked
         self._signals: EnvelopeSignals | None = None
         self._is_calm = True
-        self.seen = Seen()
+        self.seen = Seen(MessageSelection(selection).includes)
 
     def use_signals(self, signals: EnvelopeSignals) -> None:
         """Process signals while streaming."""

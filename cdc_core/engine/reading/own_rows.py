@@ -20,12 +20,12 @@ class OwnRows:
     """
 
     def __init__(self, wants_message: Callable[[str], bool], counter: SegmentCounter | None) -> None:
-        self._wants_message, self._counter = wants_message, counter
+        self.wants_message, self._counter = wants_message, counter
 
     def of(self, found: SortedSegment) -> dict[StreamTable, pa.Table]:
         """Return the rows of a segment, in stream order; tables without any are left out."""
         rows = {}
-        messages = [each for each in found.messages if self._wants_message(each.prefix)]
+        messages = [each for each in found.messages if self.wants_message(each.prefix)]
         if messages:
             rows[StreamTable.MESSAGES] = _messages(messages, now_us())
         marks = [] if self._counter is None else self._counter.marks(found)

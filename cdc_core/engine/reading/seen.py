@@ -1,32 +1,38 @@
-"""What a stream has brought so far: its transactions, changes that are not captured, and its last change."""
+"""What a stream has brought so far: its transactions, what of it is not captured, and its last change or message."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.decode.pgoutput.stream_state import LogicalMessage, SortedSegment
+from cdc_core.lake.stores.stream_tables import StreamTable
 
 _COMMIT = ord("C")
 
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """A change of a captured table. ``commit_ts_us``: microseconds since 1970-01-01T00:00:00Z."""
+    """A change of a captured table, or a captured message. ``commit_ts_us``: microseconds since 1970-01-01T00:00:00Z.
+
+    A message outside of transactions has no ``xid``, and its own LSN as ``commit_lsn``.
+    """
 
     seq: int
     table: str
     lsn: int
     commit_lsn: int
-    xid: int
+    xid: int | None
     commit_ts_us: int
 
 
 class Seen:
-    """Noted by the thread that sorts; read by any."""
+    """Noted by the thread that sorts; read by any. ``wants_message``: whether messages of a prefix are captured."""
 
-    def __init__(self) -> None:
+    def __init__(self, wants_message: Callable[[str], bool] = lambda prefix: False) -> None:
+        self._wants_message = wants_message
         self.transactions = 0
         self.filtered = 0
         self.last_xid: int | None = None
@@ -39,7 +45,9 @@ class Seen:
         if len(ended):
             self.last_xid = int(marks.column("xid")[int(ended[-1])].as_py())
             self.transactions += len(ended)
+        messages = [message for message in found.messages if self._wants_message(message.prefix)]
         self.filtered += found.row_messages - found.captured_rows - len(found.truncates)
+        self.filtered += len(found.messages) - len(messages)
         names = ("seq", "lsn", "commit_lsn", "xid", "commit_ts_us")
         lasts = []
         for run in (each for each in found.runs if each.raw.num_rows):
@@ -49,5 +57,12 @@ class Seen:
             LastChange(cut.seq, str(cut.tables[-1].id), cut.lsn, cut.commit_lsn, cut.xid, cut.commit_ts_us)
             for cut in found.truncates
         ]
+        lasts += [_of_message(message) for message in messages[-1:]]
         if lasts:
             self.last = max(lasts, key=lambda each: each.seq)
+
+
+def _of_message(message: LogicalMessage) -> LastChange:
+    commit_lsn = message.lsn if message.commit_lsn is None else message.commit_lsn
+    name = StreamTable.MESSAGES.id.table
+    return LastChange(message.seq, name, message.lsn, commit_lsn, message.xid, message.commit_ts_us)

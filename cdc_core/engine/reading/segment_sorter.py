@@ -59,7 +59,7 @@ class SegmentSorter:
     ) -> None:
         self._describe, self._watch, self._tap, self._delivered = describe, watch, tap, delivered
         self._own_rows = own_rows
-        self.seen = Seen()
+        self.seen = Seen() if own_rows is None else Seen(own_rows.wants_message)
         self._state = StreamState()
 
     @property

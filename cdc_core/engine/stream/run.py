@@ -248,13 +248,14 @@ class StreamRun:
             if batch.confirm_lsn is not None:
                 self._confirm(batch.confirm_lsn, _last_commit(batch))
                 failpoints.hit(failpoints.AFTER_CONFIRM)
-            if self._hooks.on_batch and batch.rows:
+            if self._hooks.on_batch and (batch.rows or batch.own_rows):
                 events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
                 seconds = time.monotonic() - started
                 behind = (
                     None if batch.last_commit_ts_us is None else max(0.0, (now_us() - batch.last_commit_ts_us) / 1e6)
                 )
-                report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds, behind)
+                own = {table: sum(part.num_rows for part in parts) for table, parts in batch.own_rows.items()}
+                report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds, behind, own)
                 self._hooks.on_batch(report)
 
         if batch is None or not batch.is_empty or self._sink.has_backlog(Lsn(tally.complete)):

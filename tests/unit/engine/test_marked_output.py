@@ -80,7 +80,7 @@ def test_messages_outside_of_transactions_are_marked_unless_one_is_open(output: 
 
 def test_the_slot_is_confirmed_to_what_is_durable_and_that_is_reported(output: LateOutput) -> None:
     marked, segments, told = MarkedOutput(output), SharedSegments(1 << 20), list[BatchReport]()
-    marked.report(told.append)
+    marked.report(told.append, lambda prefix: False)
     segments.put(sort(COMMITTED, announced()))
     found = segments.next(0)
     assert found is not None

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 from cdc_core.decode.pgoutput import sort_segment
-from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, RelationRun, SortedSegment
+from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, LogicalMessage, RelationRun, SortedSegment
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.envelopes.acknowledged import Acknowledged
 from cdc_core.engine.envelopes.feed import EventFeed, Gate
 from cdc_core.engine.envelopes.segments import SharedSegments, later
+from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import TransientError
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
@@ -55,6 +59,17 @@ def segment(*commits: int, prior: int = 0, is_open: bool = False, size: int = 10
         len(rows),
         len(rows),
     )
+
+
+def message(lsn: int, prefix: str) -> LogicalMessage:
+    """A message outside of transactions."""
+    return LogicalMessage(lsn, lsn, False, prefix, b"", None, None, lsn, None, 0, None, None)
+
+
+def test_a_message_is_an_event_of_the_stream() -> None:
+    seen = Seen(lambda prefix: prefix == "wanted")
+    seen.note(replace(segment(100), messages=[message(200, "wanted"), message(300, "other")]))
+    assert (seen.last, seen.filtered) == (LastChange(200, "__messages", 200, 200, None, 0), 1)
 
 
 def test_what_the_destination_has_is_left_out() -> None:
@@ -170,7 +185,7 @@ def test_silence_is_known_once_everything_was_taken() -> None:
 
 def test_what_is_acknowledged_is_reported_once() -> None:
     told: list[BatchReport] = []
-    acknowledged = Acknowledged(told.append)
+    acknowledged = Acknowledged(told.append, lambda prefix: prefix == "wanted")
     acknowledged.write(segment(100))
     acknowledged.write(segment(200, 300, is_open=True))
     acknowledged.write(segment(400))
@@ -184,3 +199,8 @@ def test_what_is_acknowledged_is_reported_once() -> None:
         (2, {TABLE.id: 1}, 408, 0),
     ]
     assert told[0].behind_seconds and told[1].behind_seconds
+    # Messages outside of transactions may be all that comes.
+    silent = replace(segment(), runs=[])
+    acknowledged.write(replace(silent, messages=[message(500, "other"), message(510, "wanted")]))
+    acknowledged.reach(511, 600)
+    assert (told[2].events, told[2].own_rows, told[2].commit_lsn) == ({}, {StreamTable.MESSAGES: 1}, 511)

@@ -17,13 +17,14 @@ from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
 from cdc_core.engine.stream.run import Hooks
+from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics
 from cdc_core.observe.options import OWN_LABELS, parse_metric_tags
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import INCREMENTAL, INITIAL, Notifier, SnapshotStatus, notify_of_snapshot
-from cdc_core.snapshot.reports import SnapshotProgress
+from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[3]
@@ -75,7 +76,8 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     meter.metrics.connected(["public.orders", "public.people"])
     seen = []
     hooks = meter.hooks(Hooks(seen.append, seen.append))
-    hooks.on_batch(BatchReport(1, {ORDERS: 5, PEOPLE: 2}, Lsn(7000), 900, 0.1, 0.75))
+    own = {StreamTable.MESSAGES: 3, StreamTable.TRANSACTIONS: 4}
+    hooks.on_batch(BatchReport(1, {ORDERS: 5, PEOPLE: 2}, Lsn(7000), 900, 0.1, 0.75, own))
     assert values(meter)["MilliSecondsBehindSource", "streaming"] == 750
     check = CheckReport(ORDERS, 5, 2, False, (RuleResult("paid", "amount", "error", 5, 2, success=False),))
     merge = MergeReport(ORDERS, Lsn(7000), 3, 5, 2, 1, 0, 0.2, check, 2)
@@ -84,7 +86,7 @@ def test_streaming_attributes_follow_batches_and_rounds(meter, clock):
     found = values(meter)
     assert len(seen) == 2
     assert found["Connected", "streaming"] == 1
-    assert found["TotalNumberOfEventsSeen", "streaming"] == 7
+    assert found["TotalNumberOfEventsSeen", "streaming"] == 10, "messages are events, marks of transactions are not"
     assert found["MilliSecondsSinceLastEvent", "streaming"] == 2000
     assert found["MilliSecondsBehindSource", "streaming"] == 1250
     assert found["CapturedTables", "streaming", "public.people"] == 1
@@ -157,13 +159,15 @@ def test_snapshot_attributes_while_it_goes_on_and_at_its_end(meter, clock):
         assert found["TotalNumberOfEventsSeen", "streaming"] == 0
         listen(SnapshotProgress(ORDERS, 100, 100, True))
         assert values(meter)["RemainingTableCount", "snapshot"] == 1
-        listen(SnapshotProgress(PEOPLE, 5, None, True))
+        report = SnapshotReport(PEOPLE, 5, Lsn(1), 0.1, 1, refused=2)
+        listen(SnapshotProgress(PEOPLE, 5, None, True, report=report))
     clock.now += 60
     found = values(meter)
     assert (found["SnapshotRunning", "snapshot"], found["SnapshotCompleted", "snapshot"]) == (0, 1)
     assert found["RemainingTableCount", "snapshot"] == 0
     assert found["SnapshotDurationInSeconds", "snapshot"] == 3
     assert found["TotalNumberOfEventsSeen", "snapshot"] == 105
+    assert found["NumberOfEventsFiltered", "snapshot"] == 2
 
 
 def test_a_snapshot_that_is_aborted_paused_and_followed_by_another(meter, clock):
