@@ -40,6 +40,9 @@ _SCHEMA = pa.schema(
 )
 
 
+_ORDER = [("token", "ascending"), ("first_block", "ascending")]
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedRange:
     """Pages ``first_block`` up to ``end_block`` (None: to the end) that were read, and the files with their rows.
@@ -73,12 +76,15 @@ class RangeLog:
         self.former: dict[TableId, list[FinishedRange]] = {}
 
     def read(self) -> dict[TableId, list[FinishedRange]]:
-        """Return the recorded ranges that were not cleared, by table, in the order in which they were recorded."""
+        """Return the recorded ranges that were not cleared, by table, those of the last attempt last.
+
+        In the order of positions: the clock of an attempt's host may be wrong.
+        """
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         found: dict[TableId, list[FinishedRange]] = {}
         self.former = {}
-        for row in rows.sort_by("recorded_at").to_pylist():  # row-wise: one per range of a million rows
+        for row in rows.sort_by(_ORDER).to_pylist():  # row-wise: one per range of a million rows
             table = TableId(row["schema_name"], row["table_name"])
             of_epoch = found if (row["epoch"] or 0) == self._epoch else self.former
             of_epoch.setdefault(table, []).append(_finished(row))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.stores import range_log
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.copy.plan import ALONE, batches, plan_gap, rows_per_range
@@ -61,6 +63,16 @@ def test_what_is_written_down_is_read_again_until_it_is_cleared(tmp_path):
     assert again.read() == {OTHER: [finished(0, 5)]}
     again.clear([OTHER])
     assert again.read() == {}
+
+
+def test_the_last_attempt_is_the_one_of_the_highest_position_whatever_the_clocks_were(tmp_path, monkeypatch):
+    log = RangeLog(str(tmp_path / "ranges"), {})
+    first, later = finished(0, 10), finished(10, 20, token=2000, lsn=2000)
+    now = datetime.now(UTC)
+    for one, clock in ((first, now + timedelta(hours=1)), (later, now)):
+        monkeypatch.setattr(range_log, "datetime", SimpleNamespace(now=lambda zone, clock=clock: clock))
+        log.add(T, [one])
+    assert log.read() == {T: [first, later]}
 
 
 def test_ranges_are_used_where_nothing_has_come_between(lake):
