@@ -25,10 +25,13 @@ def page() -> str:
 
     context = click.Context(cli, info_name="wal2lake", max_content_width=110, terminal_width=110)
     parts = [_HEAD]
-    for name in sorted(cli.commands):
-        command = cli.commands[name]
-        own = click.Context(command, info_name=name, parent=context, max_content_width=110, terminal_width=110)
-        parts.append(f"## {name}\n\n```text\n{command.get_help(own).rstrip()}\n```\n\n")
+    commands = {name: command for name, command in cli.commands.items() if not isinstance(command, click.Group)}
+    for group, found in cli.commands.items():
+        if isinstance(found, click.Group):
+            commands |= {f"{group} {name}": command for name, command in found.commands.items()}
+    for name in sorted(commands):
+        own = click.Context(commands[name], info_name=name, parent=context, max_content_width=110, terminal_width=110)
+        parts.append(f"## {name}\n\n```text\n{commands[name].get_help(own).rstrip()}\n```\n\n")
     return "".join(parts).rstrip() + "\n"
 
 

@@ -20,6 +20,7 @@ from cdc_core.assemble.operations import (
     kafka,
     maintain,
     offsets,
+    quality,
     reconcile,
     replay,
     reset,
@@ -37,6 +38,7 @@ from cdc_core.config.connector import ConnectorConfig, load
 from cdc_core.config.explain import ExplainRow, explain
 from cdc_core.engine.reports import (
     BatchReport,
+    LakeJudgement,
     ReplayReport,
     RoundReport,
     Status,
@@ -57,6 +59,7 @@ from cdc_core.snapshot.signals.channels import Inbox
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.readers.opened_lake import OpenedLake
     from cdc_core.lake.stores.round_lookup import Cut
+    from cdc_core.quality.project import SuiteReport
     from cdc_core.reconcile.reports import ReconcileReport, TableResult
 
 _log = logging.getLogger(__name__)
@@ -312,6 +315,23 @@ class Connector:
         """
         asked = reconcile.Asked(limit, repair, sample, since, resume)
         return reconcile.reconcile(self._context, tables, asked, on_table)
+
+    def quality_init(self) -> list[SuiteReport]:
+        """Make the Great Expectations project in ``wal2lake.quality.rules.path``, or bring its suites up to date.
+
+        Raises ConfigError without that property, and LakeError if the folder cannot be written.
+        """
+        return quality.init(self._context)
+
+    def quality_test(
+        self, tables: Sequence[TableId] | None = None, on_table: Callable[[LakeJudgement], None] | None = None
+    ) -> list[LakeJudgement]:
+        """Have the rules judge lake tables (None: all captured ones) as they are; ``on_table`` gets each result.
+
+        Changes nothing, and needs no Spark. Raises ConfigError or TableError if a rule is not valid.
+        """
+        self._require_lake("quality test")
+        return quality.test(self._context, tables, on_table)
 
     def adopt(
         self,

@@ -13,7 +13,7 @@ from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.errors import CdcError, TableError
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
-from cdc_core.quality.rule_files import RuleFile, RuleFiles, read_rule_files
+from cdc_core.quality.rule_files import RuleFiles, read_rule_files
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 
@@ -25,7 +25,7 @@ def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChe
     """The checks of every table. Raises ConfigError or TableError if a rule or a rule file is not valid."""
     config = context.config
     folder = config.quality.quality_rules_path if config.quality.quality_enabled else ""
-    files = read_rule_files(folder) if folder else RuleFiles()
+    files = read_rule_files(folder).without_plain_suites() if folder else RuleFiles()
     checks = TableChecks(config.quality, context.plan, DescribeNow(connection_string(config.postgres)), files)
     tables = list(tables)
     problems = checks.rule_problems(tables)
@@ -33,6 +33,7 @@ def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChe
         raise TableError(" ".join(problems), "Correct the named rules.")
     for table in tables:
         _say_cost(table, checks)
+        _say_edits(table, checks)
     return checks
 
 
@@ -47,6 +48,14 @@ def _say_cost(table: TableSchema, checks: TableChecks) -> None:
             table.id,
             ", ".join(names),
         )
+
+
+def _say_edits(table: TableSchema, checks: TableChecks) -> None:
+    """Say once which generated rules a suite changes: less is checked than the catalogue says."""
+    edits = checks.edits(table.id)
+    if edits and (table.id, edits) not in _said:
+        _said.add((table.id, edits))
+        _log.info("%s: its suite changes generated rules: %s.", table.id, ", ".join(edits))
 
 
 def require_rules(context: RunContext, tables: Iterable[TableSchema]) -> None:
@@ -69,21 +78,29 @@ def rules_findings(context: RunContext) -> list[Finding]:
         with context.source() as source:
             tables = [streamed(table) for table in source.tables()]
         table_checks(context, tables)
-        files = read_rule_files(folder).files if folder else ()
+        files = read_rule_files(folder) if folder else RuleFiles()
     except CdcError as error:
         return [bad("rules", error.message, error.remedy)]
-    count = len(quality.quality_rules) + sum(len(file.rules) + len(file.expectations) for file in files)
+    count = len(quality.quality_rules) + sum(len(file.rules) for file in files.files)
+    count += sum(len(suite.expectations) for suite in files.suites)
     unused = _unused_rules(files, [table.id for table in tables])
-    return [*unused, good("rules", f"All {count} rules are valid.")]
+    edits = [f"{suite.name}: {', '.join(suite.edits)}" for suite in files.suites if suite.edits]
+    edited = [good("rules", f"Generated rules as suites say: {'; '.join(edits)}.")] if edits else []
+    return [*unused, *edited, good("rules", f"All {count} rules are valid.")]
 
 
-def _unused_rules(files: Sequence[RuleFile], tables: Sequence[TableId]) -> list[Finding]:
-    """Report rule files of tables that are not captured: they would never be evaluated, and nobody would notice."""
+def _unused_rules(files: RuleFiles, tables: Sequence[TableId]) -> list[Finding]:
+    """Report rules of tables that are not captured: they would never be evaluated, and nobody would notice."""
     names = [str(table) for table in tables]
     said = [
         (f"{file.path} is for no captured table.", Path(file.path).stem)
-        for file in files
+        for file in files.files
         if not any(file.is_for(table) for table in tables)
+    ]
+    said += [
+        (f"The suite {suite.name} is for no captured table.", suite.name)
+        for suite in files.suites
+        if suite.name not in names
     ]
     return [doubtful("rules", found, _nearest(wanted, names)) for found, wanted in said]
 

@@ -77,6 +77,22 @@ class CheckReport:
     rules: tuple[RuleResult, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LakeJudgement:
+    """The judgement of a lake table at ``version``; ``report`` is None if it was not judged, for ``reason``."""
+
+    table: TableId
+    version: int | None = None
+    report: CheckReport | None = None
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def success(self) -> bool:
+        """Whether all rows were judged, and no expectation of severity critical failed."""
+        return self.report is not None and self.report.success
+
+
 def both(one: CheckReport | None, other: CheckReport | None) -> CheckReport | None:
     """Return the report of two judgements of a table: sums, and the verdicts that failed in one of them.
 

@@ -28,7 +28,7 @@ from cdc_core.quality.predicate import over_new_image as translated
 from cdc_core.quality.quarantine_json import key_json_sql, row_json_sql
 from cdc_core.quality.report import Metrics
 from cdc_core.quality.rules import By, Origin, Rule
-from cdc_core.quality.slice_input import Box, Pruning, is_known, pruning_of
+from cdc_core.quality.slice_input import Batches, Box, Pruning, is_known, pruning_of
 
 POSITION_COLUMNS = ("__op", "__commit_lsn", "__tx_index", "__lsn", "__xid", "__commit_ts")
 REASONS, ROW, KEY = "reasons", "row", "key"
@@ -95,11 +95,14 @@ class Measuring:
         try:
             return self._engine.connection.execute(sql)
         except duckdb.Error as error:
+            rows = self._plan.box.table
+            if isinstance(rows, Batches) and rows.error is not None:
+                raise rows.error from None
             raise _failed_rule(self._table, self._rules, self._plan, error) from None
 
 
 @contextmanager
-def measuring(table: str, changes: pa.Table, rules: Sequence[Rule]) -> Iterator[Measuring]:
+def measuring(table: str, changes: pa.Table | Batches, rules: Sequence[Rule]) -> Iterator[Measuring]:
     """Load the change rows of ``table`` (``schema.table``) for the rules that one DuckDB statement measures.
 
     Raises NotJudgedError naming the user's rule that DuckDB cannot parse or evaluate; the text never contains a row's
@@ -114,6 +117,13 @@ def measuring(table: str, changes: pa.Table, rules: Sequence[Rule]) -> Iterator[
             yield Measuring(table, rules, engine, plan)
         finally:
             plan.box.table = plan.empty
+
+
+def columns_of_rules(table: str, rules: Sequence[Rule], schema: pa.Schema) -> set[str]:
+    """Return the columns of new rows that DuckDB reads for the rules. Raises NotJudgedError, as ``measuring`` does."""
+    with _lock:
+        _, pruning = _engine().plan(table, tuple(rules), schema)
+    return {made.name for _, made, _ in pruning.images["after"]}
 
 
 def queried(table: str, rule: Rule, rows: pa.Table) -> tuple[int, np.ndarray | None]:

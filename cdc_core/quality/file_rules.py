@@ -10,8 +10,9 @@ import pyarrow as pa
 from cdc_core.errors import TableError
 from cdc_core.quality.duck import columns_of_query, over_new_image
 from cdc_core.quality.expectations import JUDGED, columns_of, measured
-from cdc_core.quality.rule_files import FileExpectation, FileRule
+from cdc_core.quality.rule_files import FileRule
 from cdc_core.quality.rules import By, Origin, Reads, Rule, literal
+from cdc_core.quality.suites import FileExpectation
 from cdc_core.schema.table import TableSchema
 
 _QUERY = "unexpected_rows_expectation"

@@ -38,8 +38,8 @@ class Judged:
 
 
 @dataclass(slots=True)
-class _Findings:
-    """What is known of one rule: its metrics, its unexpected rows if they were asked for, and a verdict by rows."""
+class Findings:
+    """What is known of one rule on some rows: metrics, unexpected rows if they were asked for, a verdict by rows."""
 
     rule: Rule
     metrics: Metrics
@@ -61,7 +61,7 @@ def judge(
     if not changes.num_rows:
         return Judged(Summary(0, {rule.name: 0 for rule in rules}, 0, 0, None))
     findings = _measured(table, changes, rules, found_failed or {})
-    verdicts = tuple(_verdict(table, each) for each in findings)
+    verdicts = tuple(verdict_of(table, each) for each in findings)
     failed = {each.rule.name: 0 if each.success else each.metrics.unexpected for each in verdicts}
     refusing = [
         each
@@ -79,9 +79,9 @@ def judge(
 
 def _measured(
     table: str, changes: pa.Table, rules: tuple[Rule, ...], found_failed: Mapping[str, np.ndarray]
-) -> list[_Findings]:
+) -> list[Findings]:
     with measuring(table, changes, rules) as slice_:
-        findings = [_Findings(*each) for each in zip(rules, slice_.metrics(), strict=True)]
+        findings = [Findings(*each) for each in zip(rules, slice_.metrics(), strict=True)]
         for each in findings:
             each.unexpected = found_failed.get(each.rule.name)
         wrong = [each for each in findings if each.metrics.unexpected and each.rule.severity is Severity.ERROR]
@@ -102,9 +102,18 @@ def _measured(
     return findings
 
 
-def _judge_rows(table: str, changes: pa.Table, found: _Findings, judged: np.ndarray) -> None:
-    """Have the rule's query, or the library, evaluate the new rows that it judges."""
-    rows = new_rows(changes.filter(pa.array(judged)))
+def _judge_rows(table: str, changes: pa.Table, found: Findings, judged: np.ndarray) -> None:
+    places = judge_rows(table, new_rows(changes.filter(pa.array(judged))), found)
+    if places is not None:
+        found.unexpected = np.zeros(changes.num_rows, dtype=bool)
+        found.unexpected[np.flatnonzero(judged)[places]] = True
+
+
+def judge_rows(table: str, rows: pa.Table, found: Findings) -> np.ndarray | None:
+    """Have the rule's query, or the library, evaluate the new rows that it judges.
+
+    Returns the positions of the unexpected rows, None for an expectation on the rows as a whole: int64[U].
+    """
     rule = found.rule
     if rule.by is By.QUERY:
         count, places = queried(table, rule, rows)
@@ -114,9 +123,7 @@ def _judge_rows(table: str, changes: pa.Table, found: _Findings, judged: np.ndar
     else:
         found.verdict = _guarded(table, rule, lambda: evaluated(rule, rows))
         places = found.verdict.unexpected
-    if places is not None:
-        found.unexpected = np.zeros(changes.num_rows, dtype=bool)
-        found.unexpected[np.flatnonzero(judged)[places]] = True
+    return places
 
 
 def new_rows(changes: pa.Table) -> pa.Table:
@@ -127,7 +134,8 @@ def new_rows(changes: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _verdict(table: str, found: _Findings) -> RuleVerdict:
+def verdict_of(table: str, found: Findings) -> RuleVerdict:
+    """Have the rule's expectation judge the metrics, if the library has not judged rows. Raises NotJudgedError."""
     rule, metrics, of_rows = found.rule, found.metrics, found.verdict
     over_slice = bool(rule.measures) or (of_rows is not None and of_rows.unexpected is None)
     is_empty = not metrics.rows and (rule.measures or rule.by is not By.SQL)

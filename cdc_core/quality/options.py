@@ -90,7 +90,8 @@ class QualityOptions:
     quality_rules_path: str = option(
         "wal2lake.quality.rules.path",
         "",
-        "Folder of rule files: schema.table.yaml with SQL rules, schema.table.json with a Great Expectations suite.",
+        "Folder of rules: schema.table.yaml with SQL rules, and in gx a Great Expectations project, which wal2lake "
+        "quality init makes.",
     )
     quality_docs_path: str = option(
         "wal2lake.quality.docs.path",

@@ -1,30 +1,31 @@
-"""Reads the user's rule files: short SQL rules as YAML, Great Expectations suites as JSON. The only user of PyYAML.
+"""Reads a folder of rules: short SQL rules as YAML, and the suites of a Great Expectations project (``suites``).
+
+The only user of PyYAML.
 
     <folder>/<schema>.<table>.yaml    rules and limits of that table
-    <folder>/<schema>.<table>.json    a suite of that table, as Great Expectations itself writes it
     <folder>/<anything>.yaml          with ``tables:``, patterns of the tables to which it applies
+    <folder>/gx                       the project
 
 All problems of a file are detected when it is read, and reported with their position in the file.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
 from cdc_core.errors import ConfigError
-from cdc_core.quality.expectations import short_name
 from cdc_core.quality.options import Limits
 from cdc_core.quality.rules import Severity
+from cdc_core.quality.suites import SUITES, Suite, read_suite, suite_files
 from cdc_core.schema.table import TableId
 from cdc_core.selection.patterns import compile_all, compile_pattern, matches_any
 
-_SUFFIXES = (".yaml", ".yml", ".json")
+_SUFFIXES = (".yaml", ".yml")
 _TOP = {"tables", "limits", "rules"}
 _RULE = {"name", "condition", "severity", "tolerance", "description"}
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -45,27 +46,14 @@ class FileRule:
 
 
 @dataclass(frozen=True, slots=True)
-class FileExpectation:
-    """One expectation of a suite: its type, and its kwargs as JSON text; ``place`` is its position in the file."""
-
-    name: str
-    kind: str
-    kwargs: str
-    place: str
-    severity: Severity = Severity.ERROR
-    description: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class RuleFile:
-    """One file. ``tables`` are regexes of schema.table, as in the connector file's lists."""
+    """One YAML file. ``tables`` are regexes of schema.table, as in the connector file's lists."""
 
     path: str
     tables: tuple[str, ...]
     rules: tuple[FileRule, ...] = ()
     share: float | None = None
     rows: int | None = None
-    expectations: tuple[FileExpectation, ...] = ()
 
     def is_for(self, table: TableId) -> bool:
         """Whether the file applies to the table."""
@@ -74,9 +62,10 @@ class RuleFile:
 
 @dataclass(frozen=True, slots=True)
 class RuleFiles:
-    """All files of a folder, ordered by name."""
+    """All files of a folder, ordered by name, and its suites."""
 
     files: tuple[RuleFile, ...] = ()
+    suites: tuple[Suite, ...] = ()
 
     def rules(self, table: TableId) -> tuple[FileRule, ...]:
         """Return the rules of one table; of several with the same name the last is used."""
@@ -93,9 +82,13 @@ class RuleFiles:
                 rows = rows if file.rows is None else file.rows
         return Limits(share, rows, name)
 
-    def expectations(self, table: TableId) -> tuple[FileExpectation, ...]:
-        """Return the expectations of one table's suites."""
-        return tuple(each for file in self.files if file.is_for(table) for each in file.expectations)
+    def without_plain_suites(self) -> RuleFiles:
+        """Leave out the suites that say nothing but what the catalogue says: tasks receive the others."""
+        return replace(self, suites=tuple(each for each in self.suites if each.expectations or each.edits))
+
+    def suite(self, table: TableId) -> Suite:
+        """Return the table's suite, an empty one if it has none."""
+        return next((each for each in self.suites if each.name == str(table)), Suite(str(table)))
 
 
 def read_rule_files(folder: str) -> RuleFiles:
@@ -106,19 +99,38 @@ def read_rule_files(folder: str) -> RuleFiles:
             f"wal2lake.quality.rules.path: {folder} is not a folder.", "Create it, or remove the property."
         )
     files, problems = list[RuleFile](), list[str]()
-    for path in sorted(each for each in place.iterdir() if each.suffix.lower() in _SUFFIXES):
+    for path in sorted(each for each in place.iterdir() if each.suffix.lower() in (*_SUFFIXES, ".json")):
+        if path.suffix.lower() == ".json":
+            wanted = f"{SUITES}/{path.stem.replace('.', '/')}.json"
+            problems.append(f"{path.name}: a suite belongs to the Great Expectations project, as {wanted}.")
+            continue
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             problems.append(f"{path.name} cannot be read ({type(error).__name__}).")
             continue
         reader = _Reader(path)
-        found = reader.suite(text) if path.suffix.lower() == ".json" else reader.rules(text)
+        found = reader.rules(text)
         problems += reader.problems
         files += [] if found is None else [found]
+    suites = _suites(place, problems)
     if problems:
         raise ConfigError(f"The rule files in {folder} are not valid: {' '.join(problems)}", "Correct the named files.")
-    return RuleFiles(tuple(files))
+    return RuleFiles(tuple(files), suites)
+
+
+def _suites(folder: Path, problems: list[str]) -> tuple[Suite, ...]:
+    found, places = list[Suite](), dict[str, str]()
+    for path in suite_files(folder):
+        place = path.relative_to(folder).as_posix()
+        suite = read_suite(path, place, problems)
+        if suite is None:
+            continue
+        if suite.name in places:
+            problems.append(f"{place}: its name is {suite.name!r}, like that of {places[suite.name]}.")
+        places[suite.name] = place
+        found.append(suite)
+    return tuple(found)
 
 
 class _Reader:
@@ -149,33 +161,6 @@ class _Reader:
             elif rule is not None:
                 rules[rule.name] = rule
         return RuleFile(str(self._path), tables, tuple(rules.values()), share, rows)
-
-    def suite(self, text: str) -> RuleFile | None:
-        """Read a suite of Great Expectations; None if it is invalid."""
-        try:
-            raw = json.loads(text)
-        except json.JSONDecodeError as error:
-            self._wrong(error.lineno, f"no JSON ({error.msg})")
-            return None
-        given = raw.get("expectations") if isinstance(raw, dict) else None
-        if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-            self._wrong(None, "no list of expectations, as Great Expectations' own suites have")
-            return None
-        expectations, names = list[FileExpectation](), dict[str, int]()
-        for number, each in enumerate(given, 1):
-            kind, kwargs = each.get("type") or each.get("expectation_type"), each.get("kwargs", {})
-            if not isinstance(kind, str) or not isinstance(kwargs, dict):
-                self._wrong(None, f"expectation {number} has no type, or kwargs that are no object")
-                continue
-            name = short_name(kind, kwargs)
-            names[name] = names.get(name, 0) + 1
-            name = name if names[name] == 1 else f"{name}:{names[name]}"
-            severity = Severity.WARN if str(each.get("severity", "critical")) != "critical" else Severity.ERROR
-            place = f"{self._path.name}, expectation {number}"
-            described = str(each.get("description") or "")
-            text = json.dumps(kwargs, sort_keys=True)
-            expectations.append(FileExpectation(name, kind, text, place, severity, described))
-        return RuleFile(str(self._path), self._own_table(None), expectations=tuple(expectations))
 
     def _rule(self, node: yaml.Node) -> FileRule | None:
         given = self._mapping(node, _RULE, "a rule with name and condition")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import duckdb
 import pyarrow as pa
@@ -30,10 +31,35 @@ _PLAIN_TYPES = (
 _known_types: dict[pa.DataType, bool] = {}
 
 
-class Box:
-    """The input of a plan: an Arrow table that can be replaced by another of the same schema."""
+@dataclass(slots=True)
+class Batches:
+    """Change rows that are read anew for each statement, a batch at a time, and never in memory together.
 
-    def __init__(self, table: pa.Table) -> None:
+    ``read`` returns the batches, whose schema is ``schema``. What it raises is in ``error``: DuckDB says only that its
+    input failed.
+    """
+
+    schema: pa.Schema
+    read: Callable[[], Iterator[pa.Table]]
+    error: Exception | None = field(default=None)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self.schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for rows in self.read():
+                yield from rows.to_batches()
+        except Exception as error:
+            self.error = error
+            raise
+
+
+class Box:
+    """The input of a plan: Arrow rows that can be replaced by others of the same schema."""
+
+    def __init__(self, table: pa.Table | Batches) -> None:
         self.table = table
 
     def __arrow_c_schema__(self) -> object:
@@ -54,8 +80,13 @@ class Pruning:
     images: dict[str, tuple[tuple[int, pa.Field, bool], ...]]
     schema: pa.Schema
 
-    def apply(self, changes: pa.Table) -> pa.Table:
+    def apply(self, changes: pa.Table | Batches) -> pa.Table | Batches:
         """Return these parts of ``changes``, without copying values."""
+        if isinstance(changes, Batches):
+            return Batches(self.schema, lambda: (self._parts(rows) for rows in changes.read()))
+        return self._parts(changes)
+
+    def _parts(self, changes: pa.Table) -> pa.Table:
         return pa.Table.from_batches([self._batch(batch) for batch in changes.to_batches()], self.schema)
 
     def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -68,6 +68,9 @@ class Gate:
     def command(self, name, *arguments, code=0):
         return self._ended(self.program.run(name, self.file, *arguments), code)
 
+    def quality(self, name, *tables, code=0):
+        return self._ended(self.program.run("quality", name, str(self.file), *tables), code)
+
     def chunks(self, code=0):
         """An incremental snapshot of the table, by signal."""
         data = {"data-collections": [str(ORDERS)], "type": "incremental"}
@@ -146,6 +149,13 @@ def test_a_refused_row_is_in_quarantine_and_not_in_the_lake_by_whichever_way_it_
         (51, 6, "c", 5),
         (61, 500, "c", 1),
     ]
+    # A preview of rules: those of the files, and of the project whose suites the catalogue generates.
+    assert "gx/expectations/public/orders.json: generated expectations: 2 added; 0 others" in one.quality("init")
+    said = one.quality("test", "public.orders", code=1)
+    assert "44 rows" in said and "FAILED positive: 1 of 44 rows are unexpected" in said
+    assert "passed key_not_null:id: 44 rows passed not_null:code: 44 rows" in said, said
+    one.rules.write_text(RULES.replace(">= 0", ">= -5"))
+    assert "FAILED" not in one.quality("test")
 
 
 def test_chunks_and_repairs_are_judged_anew(gate):

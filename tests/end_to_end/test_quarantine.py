@@ -264,8 +264,9 @@ def test_a_rule_file_that_cannot_be_obeyed_is_told_before_anything_starts(line):
 
 
 def suite(line, *expectations):
-    text = json.dumps({"name": "docs", "expectations": [{"kwargs": {}, **each} for each in expectations]})
-    (line.rules / "public.docs.json").write_text(text)
+    path = line.rules / "gx/expectations/public/docs.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"expectations": [{"kwargs": {}, **each} for each in expectations]}))
 
 
 MEAN = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "n", "min_value": 100}}

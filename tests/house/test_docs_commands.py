@@ -37,6 +37,11 @@ def wrong(line: str) -> list[str]:
     if words[0] not in cli.commands:
         return [words[0]]
     command = cli.commands[words[0]]
+    if isinstance(command, click.Group):
+        words = words[1:]
+        if not words or words[0] not in command.commands:
+            return words[:1]
+        command = command.commands[words[0]]
     options = {name for each in command.params if isinstance(each, click.Option) for name in each.opts} | {"--help"}
     return [word for word in words[1:] if word.startswith("-") and word.partition("=")[0] not in options]
 

@@ -22,6 +22,7 @@ from cdc_core.schema.table import TableId, TableSchema
 
 if TYPE_CHECKING:
     from cdc_core.quality.evaluate import Checked
+    from cdc_core.quality.report import RuleVerdict
 
 # The rules of each table as last created in this process: a task is unpickled again for every slice.
 _made: dict[TableId, tuple[tuple[object, ...], tuple[Rule, ...]]] = {}
@@ -72,9 +73,27 @@ class TableChecks:
         """The names of the rules that are evaluated on the table's changes, a user's as ``user:…``."""
         return tuple(rule.name for rule in self._table_rules(table, {})) if self._options.quality_enabled else ()
 
+    def rules_on_rows(self, table: TableSchema, columns: Collection[str]) -> tuple[Rule, ...]:
+        """The rules that judge rows of the table with these columns; not those on the form and order of changes."""
+        rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
+        return tuple(
+            rule
+            for rule in rules
+            if rule.origin is Origin.USER
+            or (rule.origin is Origin.CATALOGUE and rule.name != KEY_UNIQUE and rule.column in columns)
+        )
+
+    def generated(self, table: TableSchema) -> tuple[Rule, ...]:
+        """The rules that the source's catalogue has for the table, whatever its suite says of them."""
+        return self._catalogue_rules(table, {})
+
+    def edits(self, table: TableId) -> tuple[str, ...]:
+        """What the table's suite says of generated rules, one text each."""
+        return self._files.suite(table).edits
+
     def _has_own_rules(self, table: TableId) -> bool:
         named = any(rule.table == str(table) for _, rule in self._options.quality_rules)
-        of_files = self._files.rules(table) or self._files.expectations(table)
+        of_files = self._files.rules(table) or self._files.suite(table).expectations
         return self._options.quality_enabled and (named or bool(of_files))
 
     def judged(
@@ -172,7 +191,7 @@ class TableChecks:
         return self._files.limits(table, self._options.limits)
 
     def _file_rules(self, table: TableSchema, types: Mapping[str, pa.DataType]) -> tuple[Rule, ...]:
-        rules, expectations = self._files.rules(table.id), self._files.expectations(table.id)
+        rules, expectations = self._files.rules(table.id), self._files.suite(table.id).expectations
         if not rules and not expectations:
             return ()
         from cdc_core.quality.file_rules import rules_of_files  # loads DuckDB
@@ -191,15 +210,20 @@ class TableChecks:
         # Table versions that differ in their fingerprint only are equal, but their rules are not.
         of = (self._options, self._files, self._plan, table, table.fingerprint, since)
         if held is None or held[0] != of:
-            typer = self._plan.typer(table)
-            natural = {field.name: field.type for field in typer.row_type}
-            mapped = [plan.name for plan in typer.plans if plan.mapper is not None]
-            rules = rules_for(table, natural, self._options.quality_rules, mapped, since)
-            if {"u", "d"} & set(self._plan.selection.skipped_operations):
-                rules = tuple(rule for rule in rules if rule.name != KEY_UNIQUE)
+            rules = self._files.suite(table.id).applied(self._catalogue_rules(table, since))
+            natural = {field.name: field.type for field in self._plan.typer(table).row_type}
             rules += self._file_rules(table, natural)
             held = _made[table.id] = (of, rules)
         return held[1]
+
+    def _catalogue_rules(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
+        typer = self._plan.typer(table)
+        natural = {field.name: field.type for field in typer.row_type}
+        mapped = [plan.name for plan in typer.plans if plan.mapper is not None]
+        rules = rules_for(table, natural, self._options.quality_rules, mapped, since)
+        if {"u", "d"} & set(self._plan.selection.skipped_operations):
+            rules = tuple(rule for rule in rules if rule.name != KEY_UNIQUE)
+        return rules
 
 
 def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]) -> dict[str, np.ndarray]:
@@ -224,9 +248,15 @@ def _refused_expectations(rules: tuple[Rule, ...]) -> list[str]:
 
 def report_of(found: Checked) -> CheckReport:
     """The report of a judgement."""
-    from cdc_core.quality.evaluate import expected, observed  # loads DuckDB, as what made the judgement did
+    summary = found.summary
+    return CheckReport(found.table, summary.rows, summary.quarantined, found.success, results_of(found.verdicts))
 
-    rules = tuple(
+
+def results_of(verdicts: Iterable[RuleVerdict]) -> tuple[RuleResult, ...]:
+    """The results of rules, for a report."""
+    from cdc_core.quality.evaluate import expected, observed  # loads DuckDB, as what made the verdicts did
+
+    return tuple(
         RuleResult(
             each.rule.name,
             each.rule.column,
@@ -241,6 +271,5 @@ def report_of(found: Checked) -> CheckReport:
             each.rule.kwargs,
             each.over_slice,
         )
-        for each in found.verdicts
+        for each in verdicts
     )
-    return CheckReport(found.table, found.summary.rows, found.summary.quarantined, found.success, rules)

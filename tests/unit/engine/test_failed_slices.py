@@ -35,8 +35,9 @@ LIMIT = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n",
 def table(folder, *expectations):
     made = OneTable(folder, KEYED, ROW)
     made.quality = QualityOptions()
-    (folder / "rules").mkdir()
-    (folder / "rules" / "shop.item.json").write_text(json.dumps({"expectations": expectations}))
+    suite = folder / "rules/gx/expectations/shop/item.json"
+    suite.parent.mkdir(parents=True)
+    suite.write_text(json.dumps({"expectations": expectations}))
     made.files = read_rule_files(str(folder / "rules"))
     made.snapshot(1, [])
     rows = [change("c", 8 + n, 0, after={"id": n, "n": n}) for n in range(100)]

@@ -3,6 +3,7 @@
 import json
 import random
 from decimal import Decimal
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,9 @@ from cdc_core.quality.file_rules import rules_of_files
 from cdc_core.quality.great_expectations import frame, library
 from cdc_core.quality.judge import judge, new_rows
 from cdc_core.quality.regex import translated
-from cdc_core.quality.rule_files import FileExpectation
 from cdc_core.quality.rules import By
+from cdc_core.quality.suites import FileExpectation
+from cdc_core.quality.whole_table import judge_whole
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from tests.unit.quality.people import RESCUED, row, schema_of
@@ -163,6 +165,10 @@ def random_expectations(chance, has_null):
     return list(found.values())
 
 
+def halves(changes):
+    return iter([changes.slice(0, 1), changes.slice(1)])
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(2))
@@ -181,6 +187,8 @@ def test_verdict_and_unexpected_rows_are_those_of_the_librarys_pandas_engine(bat
             assert rule.by is By.SQL, (kind, kwargs)
             judged = judge("public.rows", changes, (rule,))
             assert judged.verdicts[0].success == success, (kind, kwargs, made, judged.verdicts)
+            (whole,) = judge_whole("public.rows", [rule], SCHEMA, partial(halves, changes))
+            assert whole.success == success, (kind, kwargs, made)
             found = [] if judged.bad is None else [at for at, bad in enumerate(judged.bad.to_pylist()) if bad]
             # Rows are refused only where the expectation as a whole is not met.
             assert found == ([] if success or unexpected is None else sorted(unexpected)), (kind, kwargs, made)

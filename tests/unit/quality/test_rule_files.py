@@ -20,8 +20,13 @@ PEOPLE = TableId("public", "people")
 
 
 def folder(tmp_path, **files):
+    """Write rule files; ``schema__table__json`` is a suite of the project."""
     for name, text in files.items():
-        (tmp_path / name.replace("__", ".")).write_text(text, encoding="utf-8")
+        path = tmp_path / name.replace("__", ".")
+        if name.endswith("__json"):
+            path = tmp_path / "gx/expectations" / f"{name.removesuffix('__json').replace('__', '/')}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     return str(tmp_path)
 
 
@@ -75,12 +80,14 @@ def test_a_file_says_what_it_is_for(tmp_path):
         ("a.b.yaml", "limits: {rows: many}\n", "limits.rows is not a whole number"),
         ("a.b.yaml", "tables: ['(']\n", "a.b.yaml, line 1: a pattern in tables is no regular expression"),
         ("ab.yaml", "rules: []\n", "a name other than schema.table"),
-        ("a.b.json", "{\n", "a.b.json, line 2: no JSON"),
-        ("a.b.json", "[]", "a.b.json: no list of expectations"),
-        ("a.b.json", '{"expectations": [{"kwargs": {}}]}', "a.b.json: expectation 1 has no type"),
+        ("a.b.json", "{}", "a.b.json: a suite belongs to the Great Expectations project, as gx/expectations/a/b.json"),
+        ("gx/expectations/a/b.json", "{\n", "gx/expectations/a/b.json, line 2: no JSON"),
+        ("gx/expectations/a/b.json", "[]", "gx/expectations/a/b.json: no list of expectations"),
+        ("gx/expectations/a/b.json", '{"expectations": [{"kwargs": {}}]}', "a/b.json: expectation 1 has no type"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, wrong):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         read_rule_files(str(tmp_path))
@@ -88,7 +95,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, wrong):
 
 
 def test_every_problem_is_told_at_once(tmp_path):
-    with pytest.raises(ConfigError, match=r"a\.b\.yaml, line 1: .*c\.d\.json, line 1: no JSON"):
+    with pytest.raises(ConfigError, match=r"a\.b\.yaml, line 1: .*c/d\.json, line 1: no JSON"):
         read_rule_files(folder(tmp_path, a__b__yaml="limits: {rows: x}", c__d__json="x"))
     with pytest.raises(ConfigError, match="is not a folder"):
         read_rule_files(str(tmp_path / "none"))
@@ -159,7 +166,7 @@ def test_a_files_share_is_the_tables_limit(tmp_path):
 
 
 def suite_of(*expectations):
-    return json.dumps({"name": "people", "expectations": [{"kwargs": {}, **each} for each in expectations]})
+    return json.dumps({"name": "public.people", "expectations": [{"kwargs": {}, **each} for each in expectations]})
 
 
 UNIQUE = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}

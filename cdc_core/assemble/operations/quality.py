@@ -1,0 +1,81 @@
+"""Operations on the rules: their Great Expectations project, and what they say of the lake tables as they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.prerequisites import chosen_tables
+from cdc_core.assemble.quality import table_checks
+from cdc_core.engine.reports import LakeJudgement
+from cdc_core.errors import CdcError, ConfigError, NotJudgedError, UnreadableError
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.unseen import streamed
+
+if TYPE_CHECKING:
+    from cdc_core.engine.checks.table_checks import TableChecks
+    from cdc_core.quality.project import SuiteReport
+
+_RULES = "wal2lake.quality.rules.path"
+
+
+def init(context: RunContext) -> list[SuiteReport]:
+    """Make the project of the rules' folder, or bring its suites up to date with the source's catalogue."""
+    from cdc_core.quality.project import make_project, write_suite
+
+    folder = context.config.quality.quality_rules_path
+    if not folder:
+        raise ConfigError(f"{_RULES} is not set.", f"Set {_RULES} to the folder for the project, for example rules.")
+    try:
+        make_project(Path(folder))
+        tables = _captured(context)
+        checks = table_checks(context, tables)
+        return [write_suite(Path(folder), table.id, checks.generated(table)) for table in tables]
+    except OSError as error:
+        raise ConfigError(
+            f"The folder {folder} of {_RULES} cannot be written ({type(error).__name__}).", "Check its permissions."
+        ) from None
+
+
+def test(
+    context: RunContext, tables: Sequence[TableId] | None, on_table: Callable[[LakeJudgement], None] | None
+) -> list[LakeJudgement]:
+    """Have the rules judge lake tables as they are. Raises CdcError; what concerns one table is in its result."""
+    if not context.config.quality.quality_enabled:
+        raise ConfigError("wal2lake.quality.enabled is false: there are no rules.", "Remove the property.")
+    captured = _captured(context)
+    named = captured if tables is None else chosen_tables(captured, tables)
+    checks, found = table_checks(context, named), list[LakeJudgement]()
+    for table in named:
+        found.append(_judged(context, checks, table))
+        if on_table is not None:
+            on_table(found[-1])
+    return found
+
+
+def _judged(context: RunContext, checks: TableChecks, table: TableSchema) -> LakeJudgement:
+    from cdc_core.engine.checks.lake_table import judge_lake_table
+    from cdc_core.lake.delta.readable import open_own
+
+    started = time.monotonic()
+    try:
+        lake = open_own(context.paths.lake(table.id))
+        if lake is None:
+            return LakeJudgement(table.id, reason="it is not in the lake yet")
+        report = judge_lake_table(checks, table, lake)
+    except (NotJudgedError, UnreadableError) as error:
+        return LakeJudgement(table.id, reason=_text(error))
+    return LakeJudgement(table.id, lake.version, report, seconds=time.monotonic() - started)
+
+
+def _text(error: CdcError) -> str:
+    return f"{error.message} {error.remedy}".strip()
+
+
+def _captured(context: RunContext) -> list[TableSchema]:
+    with context.source() as source:
+        tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+    return [streamed(table) for table in tables]
