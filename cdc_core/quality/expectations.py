@@ -212,6 +212,32 @@ def _not_regex(column: _Column, given: Mapping[str, Any]) -> str | None:
     return None if found is None else f"not {found}"
 
 
+def _like(column: _Column, patterns: Any, joined: str, operator: str) -> str | None:
+    """``column operator pattern`` for each pattern: SQL's LIKE without an escape character, as DuckDB has it."""
+    is_known = isinstance(patterns, list) and patterns and all(isinstance(each, str) for each in patterns)
+    if column.kind is not _Kind.TEXT or not is_known:
+        return None
+    return "(" + joined.join(f"{column.sql} {operator} {literal(each)}" for each in patterns) + ")"
+
+
+def _matches_like(column: _Column, given: Mapping[str, Any]) -> str | None:
+    return _like(column, [given.get("like_pattern")], " and ", "like")
+
+
+def _matches_no_like(column: _Column, given: Mapping[str, Any]) -> str | None:
+    return _like(column, [given.get("like_pattern")], " and ", "not like")
+
+
+def _matches_likes(column: _Column, given: Mapping[str, Any]) -> str | None:
+    joins = {"any": " or ", "all": " and "}
+    how = given.get("match_on", "any")
+    return _like(column, given.get("like_pattern_list"), joins[how], "like") if how in joins else None
+
+
+def _matches_no_likes(column: _Column, given: Mapping[str, Any]) -> str | None:
+    return _like(column, given.get("like_pattern_list"), " and ", "not like")
+
+
 def _lengths(column: _Column, given: Mapping[str, Any]) -> str | None:
     return _between(_Column(f"length({column.sql})", _Kind.WHOLE), given) if column.kind is _Kind.TEXT else None
 
@@ -287,6 +313,13 @@ _ROWS: dict[str, tuple[_Make, frozenset[str]]] = {
     "expect_column_values_to_not_be_in_set": (_not_members, frozenset({"value_set"})),
     "expect_column_values_to_match_regex": (_regex, frozenset({"regex"})),
     "expect_column_values_to_not_match_regex": (_not_regex, frozenset({"regex"})),
+    "expect_column_values_to_match_like_pattern": (_matches_like, frozenset({"like_pattern"})),
+    "expect_column_values_to_not_match_like_pattern": (_matches_no_like, frozenset({"like_pattern"})),
+    "expect_column_values_to_match_like_pattern_list": (
+        _matches_likes,
+        frozenset({"like_pattern_list", "match_on"}),
+    ),
+    "expect_column_values_to_not_match_like_pattern_list": (_matches_no_likes, frozenset({"like_pattern_list"})),
     "expect_column_value_lengths_to_be_between": (_lengths, _BETWEEN),
     "expect_column_value_lengths_to_equal": (_length, frozenset({"value"})),
 }

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from cdc_core.errors import InvariantError
 from cdc_core.quality.report import Metrics
-from cdc_core.quality.rules import Rule, Severity
+from cdc_core.quality.rules import By, Rule, Severity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,13 +151,35 @@ def made(kind: str, kwargs: Mapping[str, Any], severity: Severity, description: 
     ).to_domain_obj()
 
 
-def problem(kind: str, kwargs: Mapping[str, Any]) -> str:
-    """Return why the library does not accept an expectation, empty if it does."""
+def problem(rule: Rule) -> str:
+    """Return why the library does not accept an expectation, or cannot evaluate it; empty if it can."""
     try:
-        made(kind, kwargs, Severity.ERROR)
+        expectation = made(rule.kind, rule.arguments, rule.severity)
     except Exception as error:  # any error of a library of validators; its text may be a page
-        return f"Great Expectations does not accept {kind} with these kwargs ({type(error).__name__})"
+        return f"Great Expectations does not accept {rule.kind} with these kwargs ({type(error).__name__})"
+    if rule.by is By.LIBRARY and not _has_pandas_metrics(expectation):
+        return f"DuckDB does not measure {rule.kind} with these kwargs, and Great Expectations cannot with pandas"
     return ""
+
+
+def _has_pandas_metrics(expectation: Any) -> bool:
+    """Whether the library computes all metrics that the expectation needs with pandas."""
+    import pandas as pd
+    from great_expectations.exceptions import MetricProviderError
+    from great_expectations.execution_engine import PandasExecutionEngine
+    from great_expectations.validator.validation_graph import ValidationGraph
+
+    engine = PandasExecutionEngine(batch_data_dict={_BATCH: pd.DataFrame()})
+    try:
+        needed = expectation.get_validation_dependencies(engine, {"result_format": {"result_format": "COMPLETE"}})
+        graph = ValidationGraph(execution_engine=engine)
+        for metric in needed.get_metric_configurations():
+            graph.build_metric_dependency_graph(metric_configuration=metric)
+    except MetricProviderError:
+        return False
+    except Exception:  # needs rows: what it raises for them pauses the table
+        return True
+    return True
 
 
 @contextmanager

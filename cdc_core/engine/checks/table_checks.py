@@ -242,7 +242,7 @@ def _refused_expectations(rules: tuple[Rule, ...]) -> list[str]:
         return []
     from cdc_core.quality.great_expectations import problem  # loads the library, which takes seconds
 
-    found = [(rule, problem(rule.kind, rule.arguments)) for rule in own]
+    found = [(rule, problem(rule)) for rule in own]
     return [f"Expectation {rule.plain_name}: {wrong}." for rule, wrong in found if wrong]
 
 

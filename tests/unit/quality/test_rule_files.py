@@ -235,7 +235,7 @@ RAISING = {
     "no bounds": {"type": "expect_column_values_to_be_between", "kwargs": {"column": "id"}},
     "no engine for it": {
         "type": "expect_column_values_to_match_like_pattern",
-        "kwargs": {"column": "mood", "like_pattern": "s%"},
+        "kwargs": {"column": "id", "like_pattern": "1%"},
     },
     "the query": {
         "type": NO_ZOE["type"],
@@ -291,8 +291,35 @@ def test_the_verdict_is_the_librarys(tmp_path, monkeypatch):
             {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", "mostly": "all"}},
             "not_be_null:id",
         ),
+        (
+            {"type": "expect_column_values_to_match_like_pattern", "kwargs": {"column": "id", "like_pattern": "1%"}},
+            "DuckDB does not measure expect_column_values_to_match_like_pattern with these kwargs, and Great",
+        ),
     ],
 )
 def test_expectations_that_cannot_be_evaluated_are_told_at_the_start(tmp_path, expectation, wrong):
     (problem,) = checks(folder(tmp_path, public__people__json=suite_of(expectation))).rule_problems([TABLE])
     assert wrong in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs", "unexpected"),
+    [
+        ("match_like_pattern", {"like_pattern": "s%"}, [1, 2]),
+        ("not_match_like_pattern", {"like_pattern": "_ad"}, [0, 2]),
+        ("match_like_pattern_list", {"like_pattern_list": ["s%", "%d"]}, []),
+        ("match_like_pattern_list", {"like_pattern_list": ["s%", "%d"], "match_on": "all"}, [1, 2]),
+        ("not_match_like_pattern_list", {"like_pattern_list": ["b%", "m%"]}, [1, 2]),
+    ],
+)
+def test_like_patterns_are_measured_although_pandas_has_none(tmp_path, kind, kwargs, unexpected):
+    stated = {"type": f"expect_column_values_to_{kind}", "kwargs": {"column": "na me", **kwargs}}
+    made = checks(folder(tmp_path, public__people__json=suite_of(stated)))
+    assert made.rule_problems([TABLE]) == [] and made.by_rows(TABLE) == ()
+    names = ("sad", "bd", "mad", None)
+    rows = [row(n, after=image(id=n, name=name)) for n, name in enumerate(names)]
+    found = made.judged(TABLE, frame(rows)).verdicts[-1]
+    refused = made.judged(TABLE, frame(rows)).refused
+    assert found.metrics.unexpected == len(unexpected)
+    own = [n for n, bad in enumerate([False] * 4 if refused is None else refused.to_pylist()) if bad]
+    assert [n for n in own if names[n] is not None] == unexpected
