@@ -152,7 +152,7 @@ class ConnectorComponent(StateBackedComponent, Model, Resolvable):
     )
     checks: dict[str, str] | None = Field(
         default=None,
-        description="What failed checks of lake tables mean: merged, rules, great_expectations, quarantine, each with "
+        description="What failed checks of lake tables mean: merged, great_expectations, each with "
         "warn, error or block.",
     )
     defs_state: ResolvedDefsStateConfig = DefsStateConfigArgs.local_filesystem()

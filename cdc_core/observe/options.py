@@ -104,7 +104,7 @@ class CheckLevel(StrEnum):
     BLOCK = "block"
 
 
-TABLE_CHECKS = ("merged", "rules", "great_expectations", "quarantine")
+TABLE_CHECKS = ("merged", "great_expectations")
 """The checks of a lake table whose level can be set."""
 
 
@@ -229,8 +229,8 @@ class ObserveOptions:
     dagster_checks: tuple[tuple[str, CheckLevel], ...] = option(
         "wal2lake.dagster.checks",
         (),
-        "What failed checks of lake tables mean in Dagster: check=level, such as quarantine=warn,merged=block. Checks: "
-        "merged, rules, great_expectations, quarantine. Levels: warn, error (the default), or block (an error of a "
-        "blocking check: assets that depend on the table can wait until it passes).",
+        "What failed checks of lake tables mean in Dagster: check=level, such as great_expectations=warn,merged=block. "
+        "Checks: merged, great_expectations. Levels: warn, error (the default), or block (an error of a blocking "
+        "check: assets that depend on the table can wait until it passes).",
         parse=parse_check_levels,
     )

@@ -237,7 +237,7 @@ class StreamEvents:
     def _log_checks(self, summary: TableSummary, names: Collection[str] = TABLE_CHECKS) -> None:
         """Log a table's checks as events: a check that fails is not a failure of the run, which did its work.
 
-        That of Great Expectations is logged with each materialization that it judged, the others once they change.
+        That of Great Expectations is logged with each materialization that it judged, the other once it changes.
         """
         table = summary.table
         if table in self._known:

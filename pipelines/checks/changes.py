@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import dagster as dg
 
 from cdc_core.engine.reports import CheckReport
+from pipelines.checks.tables import REPORTED_BY, SUITE
 from pipelines.connector.keys import changes_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
@@ -58,6 +59,8 @@ def changes_result(site: Site, judged: Iterable[CheckReport], batches: int, fail
         (check, rule) for check in judged for rule in check.rules if not rule.success and rule.severity == "error"
     ]
     stops = any(rule.over_slice for _, rule in failed)
+    # The check of each of these tables fails for the same reason.
+    is_reported = bool(failed) and {check.table for check, _ in failed} <= {table.id for table in site.tables}
     said = [f"{check.table}: {rule.name.removeprefix('user:')}, {rule.said}" for check, rule in failed]
     return dg.AssetCheckResult(
         asset_key=changes_key(site),
@@ -69,5 +72,6 @@ def changes_result(site: Site, judged: Iterable[CheckReport], batches: int, fail
             "batches": batches,
             "failed_batches": failed_batches,
             "failed": metadata.failures(failed),
+            **({REPORTED_BY: SUITE} if is_reported else {}),
         },
     )

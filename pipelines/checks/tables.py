@@ -1,30 +1,32 @@
-"""The checks of a lake table: evaluated by the engine before each merge, and by themselves from what is in the lake."""
+"""The checks of a lake table: what rounds decided before each merge, and, executed alone, the lake table as it is."""
 
 # Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from cdc_core.engine.reports import TableStatus
+from cdc_core.engine.reports import LakeJudgement, TableStatus
+from cdc_core.errors import CdcError
 from cdc_core.observe.options import TABLE_CHECKS, CheckLevel
 from cdc_core.schema.table import TableId
 from pipelines.connector.keys import lake_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
-from pipelines.reports.lake_facts import LakeFacts
+from pipelines.reports.lake_facts import LakeFacts, PausedFacts
 from pipelines.reports.stream_tally import CheckTotals
 from pipelines.step.failure import reported
 
-MERGED, RULES, SUITE, QUARANTINE = TABLE_CHECKS
+MERGED, SUITE = TABLE_CHECKS
+REPORTED_BY = "reported_by"
+"""Metadata of a failed check: the name of another that reports the same failure, for which there is one alert."""
 
 _DESCRIPTIONS = {
     MERGED: "Passes while the table is merged up to each round's LSN.",
-    RULES: "Passes while no change fails a rule of severity error. A streaming run counts its own changes; executed by "
-    "itself, the check counts the changes that wait in the quarantine table.",
-    SUITE: "Passes while no expectation of severity critical fails. Great Expectations judges each slice of changes "
-    "before it is merged; executed by itself, the check says which expectations keep changes waiting.",
-    QUARANTINE: "Passes while no change is quarantined, and none is in the quarantine table.",
+    SUITE: "Passes while no expectation of severity critical fails and no change waits in quarantine. A streaming run "
+    "reports what Great Expectations decided on each slice of changes before it was merged. Executed by itself, the "
+    "check has Great Expectations judge all rows of the lake table; DuckDB reads them and computes the metrics, in "
+    "this process and without Spark.",
 }
 
 
@@ -59,8 +61,8 @@ def severity(
 def table_checks(site: Site) -> dg.AssetChecksDefinition | None:
     """The checks of all lake tables, to be executed by themselves; None if no table is known yet.
 
-    They read the tables' commits and quarantine tables, and use neither the slot nor Spark, so they take seconds and
-    the stream goes on. Streaming runs and replays report the same checks as they go.
+    They use neither the slot nor Spark, so the stream goes on. Streaming runs and replays report the same checks as
+    they go.
     """
     if not site.tables:
         return None
@@ -76,44 +78,74 @@ def table_checks(site: Site) -> dg.AssetChecksDefinition | None:
         with reported():
             found = {one.table: one for one in site.open().status().tables}
         statuses = [found.get(table) or _missing(table) for table in sorted(tables)]
-        for result in state_results(site, statuses):
+        # Dagster adds its checks to an asset that is materialised by hand: the run has judged what it merged.
+        is_alone = not context.job_def.asset_layer.selected_asset_keys
+        in_lake = [
+            one.table
+            for one in statuses
+            if one.lake_version is not None and dg.AssetCheckKey(lake_key(site, one.table), SUITE) in wanted
+        ]
+        judged = _judged(site, in_lake) if is_alone else {}
+        for result in state_results(site, statuses, judged):
             if dg.AssetCheckKey(result.asset_key, str(result.check_name)) in wanted:  # type: ignore[arg-type]
                 yield result
 
     return checked
 
 
+def _judged(site: Site, tables: Sequence[TableId]) -> dict[TableId, LakeJudgement]:
+    """Have the rules judge lake tables as they are; a rule that is not valid is the reason why none is judged."""
+    try:
+        return {one.table: one for one in site.open().quality_test(tables)} if tables else {}
+    except CdcError as error:
+        return {table: LakeJudgement(table, reason=str(error)) for table in tables}
+
+
 def _missing(table: TableId) -> TableStatus:
     return TableStatus(table, (), None, None, None, None, None, None)
 
 
-def state_results(site: Site, statuses: Sequence[TableStatus]) -> Iterator[dg.AssetCheckResult]:
-    """All checks of tables as they are in the lake now."""
+def state_results(
+    site: Site, statuses: Sequence[TableStatus], judged: Mapping[TableId, LakeJudgement] | None = None
+) -> Iterator[dg.AssetCheckResult]:
+    """All checks of tables as they are in the lake now; ``judged`` is what the rules say of all rows, if asked."""
     facts = LakeFacts(site)
     for status in statuses:
-        key, table = lake_key(site, status.table), status.table
-        where = facts.places(table) if status.quarantined else {}
         yield _merged_now(site, status, facts)
-        failed = _failed_rules(status)
-        told: metadata.Metadata = {"waiting": status.quarantined, "rules": metadata.reasons(failed), **where}
-        yield dg.AssetCheckResult(
-            asset_key=key,
-            check_name=RULES,
-            passed=not failed,
-            severity=severity(site, RULES),
-            description=_failures(failed),
-            metadata=told,
-        )
-        refused = status.paused.reason if status.paused is not None and status.paused.by_rules else ""
-        yield dg.AssetCheckResult(
-            asset_key=key,
-            check_name=SUITE,
-            passed=not failed and not refused,
-            severity=severity(site, SUITE),
-            description=refused or _failures(failed),
-            metadata=told,
-        )
-        yield quarantine_result(site, table, status.quarantined, where=where)
+        yield _suite_now(site, status, (judged or {}).get(status.table), facts)
+
+
+def _suite_now(site: Site, status: TableStatus, judged: LakeJudgement | None, facts: LakeFacts) -> dg.AssetCheckResult:
+    reasons = [status.paused.reason] if status.paused is not None and status.paused.by_rules else []
+    found: metadata.Metadata = {"waiting": status.quarantined, "waiting_rules": metadata.reasons(_failed_rules(status))}
+    if judged is not None and judged.report is None:
+        reasons.append(f"Not judged: {judged.reason}")
+    elif judged is not None and judged.report is not None:
+        failed = [rule for rule in judged.report.rules if not rule.success and rule.severity == "error"]
+        reasons += [f"{rule.name.removeprefix('user:')}: {rule.said}" for rule in failed]
+        found |= metadata.lake_judgement(judged, judged.report)
+    return _suite_result(site, status.table, reasons, status.quarantined, found, facts.places(status.table))
+
+
+def _suite_result(
+    site: Site,
+    table: TableId,
+    reasons: Collection[str],
+    waiting: int,
+    found: metadata.Metadata,
+    places: metadata.Metadata,
+) -> dg.AssetCheckResult:
+    """The result of ``great_expectations``: it fails for these reasons, and warns of changes that only wait."""
+    fails = bool(reasons or waiting)
+    usual = dg.AssetCheckSeverity.ERROR if reasons else dg.AssetCheckSeverity.WARN
+    return dg.AssetCheckResult(
+        asset_key=lake_key(site, table),
+        check_name=SUITE,
+        passed=not fails,
+        severity=severity(site, SUITE, usual),
+        description="; ".join([*reasons, *([_waiting(site, table, waiting)] if waiting else [])]),
+        metadata={**found, **(places if fails else {})},
+    )
 
 
 def check_results(
@@ -121,80 +153,42 @@ def check_results(
     table: TableId,
     checks: CheckTotals,
     error: str | None,
-    paused: metadata.Metadata | None = None,
+    paused: PausedFacts | None = None,
     places: metadata.Metadata | None = None,
 ) -> Iterator[dg.AssetCheckResult]:
     """One result per check for the run so far.
 
-    ``error`` is the reason why the table is not merged, None if it is; ``paused`` has metadata of a paused table.
-    ``places`` has the paths of the quarantine table and the data docs, for failed checks.
+    ``error`` is the reason why the table is not merged, None if it is. ``places`` has the paths of the quarantine table
+    and the data docs.
     """
-    key, where = lake_key(site, table), places or {}
-    yield merged_result(site, table, error, paused)
+    failed, stopped = checks.failed_rules(errors=True), paused or PausedFacts()
+    yield merged_result(site, table, error, stopped.facts, is_reported=stopped.by_rules and bool(failed))
     if not checks.checks:
         return
-    failed = checks.failed_rules(errors=True)
-    on_rows = {rule.name: rule.failed for rule in failed if not rule.over_slice}
-    yield dg.AssetCheckResult(
-        asset_key=key,
-        check_name=RULES,
-        passed=not on_rows,
-        severity=severity(site, RULES),
-        description=_failures(on_rows),
-        metadata={
-            "rules": metadata.rules(checks.rules),
-            "rows": checks.rows,
-            "warnings": ", ".join(rule.name for rule in checks.failed_rules(errors=False)),
-            **(where if on_rows else {}),
-        },
-    )
-    yield dg.AssetCheckResult(
-        asset_key=key,
-        check_name=SUITE,
-        passed=not checks.failed_checks,
-        severity=severity(site, SUITE),
-        description="; ".join(f"{rule.name}: {rule.said}" for rule in failed),
-        metadata={
-            "batches": checks.checks,
-            "failed_batches": checks.failed_checks,
-            "failed": metadata.rules(failed),
-            **(where if checks.failed_checks else {}),
-        },
-    )
-    yield quarantine_result(site, table, checks.waiting, checks.quarantined, where)
+    reasons = [f"{rule.name.removeprefix('user:')}: {rule.said}" for rule in failed]
+    found: metadata.Metadata = {
+        "batches": checks.checks,
+        "failed_batches": checks.failed_checks,
+        "rows": checks.rows,
+        "quarantined": checks.quarantined,
+        "waiting": checks.waiting,
+        "rules": metadata.rules(checks.rules),
+        "warnings": ", ".join(rule.name for rule in checks.failed_rules(errors=False)),
+    }
+    yield _suite_result(site, table, reasons, checks.waiting, found, places or {})
 
 
 def merged_result(
-    site: Site, table: TableId, error: str | None, paused: metadata.Metadata | None = None
+    site: Site, table: TableId, error: str | None, paused: metadata.Metadata | None = None, *, is_reported: bool = False
 ) -> dg.AssetCheckResult:
-    """The result of ``merged``: ``error`` and ``paused`` as in ``check_results``."""
+    """The result of ``merged``; ``is_reported``: the check of the table's rules fails for the same reason."""
     return dg.AssetCheckResult(
         asset_key=lake_key(site, table),
         check_name=MERGED,
         passed=error is None,
         severity=severity(site, MERGED),
         description=error or "",
-        metadata={"error": error or "", **(paused or {})},
-    )
-
-
-def quarantine_result(
-    site: Site, table: TableId, waiting: int, quarantined: int = 0, where: metadata.Metadata | None = None
-) -> dg.AssetCheckResult:
-    """The result of ``quarantine``: changes in the quarantine table, and how many of them this run wrote there."""
-    # Changes that are in quarantine since an earlier run were reported by that run.
-    usual = dg.AssetCheckSeverity.ERROR if quarantined else dg.AssetCheckSeverity.WARN
-    return dg.AssetCheckResult(
-        asset_key=lake_key(site, table),
-        check_name=QUARANTINE,
-        passed=not (quarantined or waiting),
-        severity=severity(site, QUARANTINE, usual),
-        description=_waiting(site, table, waiting),
-        metadata={
-            "quarantined": quarantined,
-            "waiting": waiting,
-            **((where or {}) if quarantined or waiting else {}),
-        },
+        metadata={"error": error or "", **(paused or {}), **({REPORTED_BY: SUITE} if is_reported else {})},
     )
 
 
@@ -202,7 +196,11 @@ def _merged_now(site: Site, status: TableStatus, facts: LakeFacts) -> dg.AssetCh
     error = status.paused.reason if status.paused is not None else status.error or None
     if error is None and status.lake_version is None:
         error = "The table is not in the lake yet; take a snapshot of it."
-    return merged_result(site, status.table, error, facts.paused(status.table) if status.paused is not None else None)
+    if status.paused is None:
+        return merged_result(site, status.table, error)
+    return merged_result(
+        site, status.table, error, facts.paused(status.table).facts, is_reported=status.paused.by_rules
+    )
 
 
 def _failed_rules(status: TableStatus) -> dict[str, int]:
@@ -212,14 +210,7 @@ def _failed_rules(status: TableStatus) -> dict[str, int]:
     return {name: count for name, count in sorted(status.reasons.items()) if name != WAITS_FOR_EARLIER}
 
 
-def _failures(counts: Mapping[str, int]) -> str:
-    """Return which rules failed, and for how many rows."""
-    return "failed: " + ", ".join(f"{name} ({count} rows)" for name, count in counts.items()) if counts else ""
-
-
 def _waiting(site: Site, table: TableId, waiting: int) -> str:
-    if not waiting:
-        return ""
     file = site.file if site.file is not None else "CONFIG"
     return (
         f"{waiting} changes are waiting in the quarantine table. Correct the rows at the source, or "

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from cdc_core.engine.reports import (
     BatchReport,
+    LakeJudgement,
     ReplayReport,
     RoundReport,
     Status,
@@ -171,6 +172,9 @@ class Engine(Protocol):
 
     def status(self) -> Status:
         """The state of each table: whether it is paused, and the number of changes in quarantine."""
+
+    def quality_test(self, tables: Sequence[TableId] | None = None) -> Sequence[LakeJudgement]:
+        """Have the rules judge lake tables as they are; None for all captured ones."""
 
     def maintain(
         self,

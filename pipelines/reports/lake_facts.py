@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -18,6 +18,13 @@ from pipelines.connector.keys import source_key
 from pipelines.connector.site import Site
 from pipelines.reports import metadata
 from pipelines.reports.columns import column_lineage, lake_columns
+
+
+class PausedFacts(NamedTuple):
+    """Metadata of a paused table, and whether its rules keep its changes waiting; empty for a table that is not."""
+
+    facts: metadata.Metadata = {}  # noqa: RUF012  (never changed)
+    by_rules: bool = False
 
 
 class LakeFacts:
@@ -65,19 +72,20 @@ class LakeFacts:
             "dagster/column_lineage": column_lineage(schema, source_key(self._site, schema.id), names),
         }
 
-    def paused(self, table: TableId) -> metadata.Metadata:
-        """Since when a table is paused, how many of its changes wait, and the remedy; empty if it is not paused."""
+    def paused(self, table: TableId) -> PausedFacts:
+        """Since when a table is paused, how many of its changes wait, and the remedy; nothing if it is not paused."""
         if not self._site.lake_path:
-            return {}
+            return PausedFacts()
         from cdc_core.engine.status import paused_now
 
         found = paused_now(self._site.paths(), self._site.slot, table)
         if found is None:
-            return {}
+            return PausedFacts()
         since = dg.MetadataValue.timestamp(found.since)
         command = resuming(found.remedy, self._site.file or "CONFIG", table)
         remedy = f"{command.rstrip('.')}, or the job {self._site.safe_name}_replay_job"
-        return {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
+        facts: metadata.Metadata = {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
+        return PausedFacts(facts, found.by_rules)
 
     def places(self, table: TableId) -> metadata.Metadata:
         """The paths of a table's refused rows and of Great Expectations' pages, if they exist."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import CheckReport, RuleResult, StreamReport
+from cdc_core.engine.reports import CheckReport, LakeJudgement, RuleResult, StreamReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
@@ -130,6 +130,17 @@ def rules(results: Iterable[RuleResult]) -> dg.TableMetadataValue:
         dict.fromkeys(("rule", "expectation", "column", "severity"), "string")
         | {"success": "bool", "checked": "int", "failed": "int", "observed": "string", "expected": "string"},
     )
+
+
+def lake_judgement(judged: LakeJudgement, report: CheckReport) -> Metadata:
+    """What the rules say of all rows of a lake table."""
+    return {
+        "judged_by": "Great Expectations, from metrics of DuckDB",
+        "rows": report.rows,
+        "delta_version": judged.version if judged.version is not None else -1,
+        "seconds": round(judged.seconds, 3),
+        "rules": rules(report.rules),
+    }
 
 
 def failures(found: Iterable[tuple[CheckReport, RuleResult]]) -> dg.TableMetadataValue:

@@ -1,5 +1,7 @@
 """Alerts: failed runs, and checks that start to fail or pass again, are posted to a webhook.
 
+What makes several checks fail is posted once: by the check that the others name in their metadata.
+
 ``WAL2LAKE_ALERT_WEBHOOK`` is the URL for the whole code location; without it the sensors are not defined. An alert is a
 JSON object with a message for chat services in ``text``, and separate fields.
 """
@@ -14,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import dagster as dg
+
+from pipelines.checks.tables import REPORTED_BY
 
 VARIABLE = "WAL2LAKE_ALERT_WEBHOOK"
 POLL_SECONDS = 30
@@ -125,10 +129,11 @@ def _check_failures() -> dg.SensorDefinition:
             failing = set(watched.failing)
             if isinstance(evaluation, dg.AssetCheckEvaluation):
                 key = f"{evaluation.asset_key.to_user_string()}:{evaluation.check_name}"
-                if evaluation.passed == (key in failing):
+                is_other = not evaluation.passed and REPORTED_BY in evaluation.metadata
+                if evaluation.passed == (key in failing) and not is_other:
                     post(check_changed(key, evaluation, record.event_log_entry.run_id))
                     reported += 1
-                failing = failing - {key} if evaluation.passed else failing | {key}
+                    failing = failing - {key} if evaluation.passed else failing | {key}
             # One at a time: if the webhook is not available, remaining alerts are posted at the next evaluation.
             watched = Watched(record.storage_id, tuple(sorted(failing)))
             context.update_cursor(watched.text())

@@ -8,6 +8,7 @@ from pathlib import Path
 from cdc_core.engine.reports import (
     BatchReport,
     CheckReport,
+    LakeJudgement,
     MergeReport,
     ReplayReport,
     RoundReport,
@@ -60,6 +61,7 @@ class FakeEngine:
     statuses: tuple = ()
     refusals: dict = field(default_factory=dict)
     held: tuple = ()
+    judgements: dict = field(default_factory=dict)
     streams: bool = True
     calls: list = field(default_factory=list)
 
@@ -110,6 +112,12 @@ class FakeEngine:
         if self.error:
             raise self.error
         return status_of(*self.statuses)
+
+    def quality_test(self, tables=None):
+        self.calls.append(("quality_test", tuple(tables)))
+        if isinstance(self.judgements, Exception):
+            raise self.judgements
+        return [self.judgements.get(one, LakeJudgement(one, 7, CheckReport(one, 3, 0, True))) for one in tables]
 
     def replay(self, table, spark=None, on_progress=None, accept=(), accept_all=False, drop=False):
         self.calls.append(("replay", table, tuple(accept), accept_all, drop))

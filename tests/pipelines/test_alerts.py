@@ -9,7 +9,7 @@ from pipelines.factory import definitions_of
 from pipelines.sensors import alerts
 from pipelines.sensors.alerts import VARIABLE, AlertError, Watched
 from pipelines.step import failure
-from tests.pipelines.fake import ORDERS, FakeEngine, merge, round_of, site
+from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
 from tests.pipelines.webhook import webhook
 
 pytestmark = pytest.mark.usefixtures("no_spark")
@@ -27,8 +27,8 @@ def sensor(name):
     return found
 
 
-def stream(engine, instance):
-    job = definitions_of([site(engine)]).resolve_job_def("shop_stream_job")
+def stream(engine, instance, **more):
+    job = definitions_of([site(engine, **more)]).resolve_job_def("shop_stream_job")
     return job.execute_in_process(instance=instance, raise_on_error=False)
 
 
@@ -70,17 +70,20 @@ def test_a_check_that_begins_to_fail_is_posted_once_and_so_is_its_recovery(insta
     assert posted.alerts == []  # what failed before the sensor watched
     stream(FakeEngine(rounds=(round_of(merge(ORDERS, failed=2)),)), instance)
     cursor = look(cursor)
-    told = {(one["event"], one["check"]) for one in posted.alerts}
-    assert ("check_failure", "shop/lake/public/orders:rules") in told
-    assert not [one for one in posted.alerts if one["check"].endswith(":merged")]
-    count = len(posted.alerts)
+    # Not the check of the changes as well, which names the table's.
+    (alert,) = posted.alerts
+    assert (alert["event"], alert["check"]) == ("check_failure", "shop/lake/public/orders:great_expectations")
+    assert "not_null:name: 2 of 5 rows are unexpected" in alert["text"]
     stream(FakeEngine(rounds=(round_of(merge(ORDERS, failed=2)),)), instance)
     cursor = look(cursor)
-    assert len(posted.alerts) == count
+    assert len(posted.alerts) == 1
     stream(FakeEngine(rounds=(round_of(merge(ORDERS)),)), instance)
+    cursor = look(cursor)
+    assert [one["event"] for one in posted.alerts[1:]] == ["check_recovery"]
+    # A table that the definitions do not have yet has no check of its own.
+    stream(FakeEngine(rounds=(round_of(merge(PEOPLE, failed=2)),)), instance, known=(ORDERS,))
     look(cursor)
-    assert {one["event"] for one in posted.alerts[count:]} == {"check_recovery"}
-    assert len(posted.alerts) == 2 * count
+    assert [one["check"] for one in posted.alerts[2:]] == ["shop/changes:expectations"]
 
 
 def test_an_address_that_is_away_keeps_the_alert_for_later_and_is_not_shown(instance, posted):
@@ -93,5 +96,4 @@ def test_an_address_that_is_away_keeps_the_alert_for_later_and_is_not_shown(inst
     posted.status = 200
     again = dg.build_sensor_context(instance=instance, cursor=context.cursor)
     sensor("wal2lake_check_failures")(again)
-    # The table's rules, its expectations and its quarantine, and the expectations of the changes.
-    assert len(posted.alerts) == 4
+    assert len(posted.alerts) == 1

@@ -137,7 +137,7 @@ def test_keys_groups_and_labels_are_the_projects(loaded):
         owners=["team:data"],
         tags={"domain": "sales"},
         schedules={"maintenance": "17 2 * * *", "incremental_snapshot": "0 3 * * 0", "tables": ["public.orders"]},
-        checks={"quarantine": "warn", "merged": "block"},
+        checks={"great_expectations": "warn", "merged": "block"},
         freshness={r"public\..*": "15m:1h"},
         spark_config={"spark.master": "local[1]"},
         properties=PROPERTIES,
@@ -157,7 +157,7 @@ def test_keys_groups_and_labels_are_the_projects(loaded):
     schedule = together.resolve_schedule_def("shop_maintenance_schedule")
     assert (schedule.cron_schedule, schedule.default_status.value) == ("17 2 * * *", "RUNNING")
     site = component.site(None)
-    assert site.check_levels == {"quarantine": CheckLevel.WARN, "merged": CheckLevel.BLOCK}
+    assert site.check_levels == {"great_expectations": CheckLevel.WARN, "merged": CheckLevel.BLOCK}
     assert site.lake_path == str(project / "lake")
     assert site.state_path == project / ".wal2lake" / "shop"
     assert site.spark_settings["spark.master"] == "local[1]"
@@ -189,7 +189,7 @@ def test_the_tables_are_state_and_the_definitions_load_without_the_server(loaded
     ("attributes", "sentence"),
     [
         ({"properties": {**PROPERTIES, "slot.nme": "x"}}, "slot.nme"),
-        ({"properties": PROPERTIES, "checks": {"rules": "fatal"}}, "wal2lake.dagster.checks"),
+        ({"properties": PROPERTIES, "checks": {"merged": "fatal"}}, "wal2lake.dagster.checks"),
         ({"properties": PROPERTIES, "colour": "red"}, "colour"),
         ({"file": "missing.properties"}, "missing.properties cannot be read"),
     ],
@@ -257,7 +257,7 @@ def test_a_project_with_the_component_validates_and_streams(project, monkeypatch
         # As the asset page launches it: the lake table, its checks, and the user's asset after it.
         chosen = {dg.AssetKey(["shop", "changes"]), items, dg.AssetKey("report")}
         job = defs.resolve_implicit_global_asset_job_def()
-        checks = {dg.AssetCheckKey(items, name) for name in ("merged", "rules", "quarantine")}
+        checks = {dg.AssetCheckKey(items, name) for name in ("merged", "great_expectations")}
         press = job.get_subset(asset_selection=chosen, asset_check_selection=checks)
         result = press.execute_in_process(instance=instance)
         assert result.success

@@ -52,10 +52,10 @@ def test_snapshot_and_stream_share_the_pool_of_the_slot():
 
 
 def test_the_checks_of_a_lake_table_hold_back_what_depends_on_it_if_they_are_set_to():
-    strict = replace(SITE, check_levels={"merged": CheckLevel.BLOCK, "rules": CheckLevel.WARN})
+    strict = replace(SITE, check_levels={"merged": CheckLevel.BLOCK, "great_expectations": CheckLevel.WARN})
     nodes = definitions_of([strict]).resolve_asset_graph()
     checks = [nodes.get(key) for key in nodes.asset_check_keys if key.asset_key == lake_key(SITE, ORDERS)]
-    names = {"merged", "rules", "great_expectations", "quarantine", "equal_to_source"}
+    names = {"merged", "great_expectations", "equal_to_source"}
     assert {check.key.name for check in checks} == names
     assert {check.key.name for check in checks if check.blocking} == {"merged"}
 

@@ -88,7 +88,7 @@ def test_the_job_takes_the_place_of_the_slot(instance, no_spark):
 
 
 ITEMS = TableId("public", "items")
-WAITS = {"merged": True, "rules": False, "great_expectations": False, "quarantine": False}
+WAITS = {"merged": True, "great_expectations": False}
 RULES = "limits: {{rows: {rows}}}\nrules:\n  - name: positive\n    condition: n {condition}\n"
 
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from cdc_core.engine.reports import CheckReport, Paused, RuleResult
-from cdc_core.errors import SourceError, TransientError
+from cdc_core.engine.reports import CheckReport, LakeJudgement, Paused, RuleResult
+from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
 from pipelines.assets.stream import StreamConfig
@@ -138,9 +138,7 @@ def test_a_quarantined_row_fails_the_tables_checks_but_neither_the_run_nor_other
     assert result.success
     found = {(key.path[-1], name): check.passed for (key, name), check in checks(result, instance).items()}
     assert found["orders", "merged"]
-    assert not found["orders", "rules"]
     assert not found["orders", "great_expectations"]
-    assert not found["orders", "quarantine"]
     assert all(passed for (table, _), passed in found.items() if table == "people")
     made = set(made_by(result, instance))
     assert made == {changes_key(here), lake_key(here, ORDERS), lake_key(here, PEOPLE)}
@@ -226,31 +224,46 @@ def press(here, instance, keys, only_checks=()):
 
 def test_a_check_is_executed_from_what_is_in_the_lake_and_leaves_the_stream_alone(instance):
     refused = (table_status(ORDERS, quarantined=2, reasons={"user:shape": 2, "waits_for_earlier_change": 1}),)
-    levels = {"quarantine": CheckLevel.ERROR, "rules": CheckLevel.WARN}
     engine = FakeEngine(statuses=refused)
-    here = site(engine, check_levels=levels)
-    wanted = [dg.AssetCheckKey(lake_key(here, ORDERS), name) for name in ("rules", "quarantine")]
-    result = press(here, instance, [], wanted)
-    assert result.success
-    found = checks(result, instance)
-    rules, waiting = (found[key.asset_key, key.name] for key in wanted)
-    assert (rules.passed, rules.severity.value, rules.description) == (False, "WARN", "failed: user:shape (2 rows)")
-    assert (waiting.passed, waiting.severity.value, waiting.metadata["waiting"].value) == (False, "ERROR", 2)
-    assert engine.calls == []
+    here = site(engine)
+    wanted = dg.AssetCheckKey(lake_key(here, ORDERS), "great_expectations")
+
+    def found(check=wanted):
+        (told,) = checks(press(here, instance, [], [check]), instance).values()
+        return told
+
+    waiting = found()
+    assert (waiting.passed, waiting.severity.value, waiting.metadata["waiting"].value) == (False, "WARN", 2)
+    assert engine.calls == [("quality_test", (ORDERS,))]
     (held,) = instance.get_runs()
     assert not consumes_slot(held, here)
-    engine.statuses = (table_status(ORDERS), table_status(PEOPLE, lsn=None))
-    assert all(check.passed for check in checks(press(here, instance, [], wanted), instance).values())
-    never = dg.AssetCheckKey(lake_key(here, PEOPLE), "merged")
-    (missing,) = checks(press(here, instance, [], [never]), instance).values()
+    shape = RuleResult("user:shape", "", "error", 9, 2, "it has a shape", success=False)
+    engine.judgements = {ORDERS: LakeJudgement(ORDERS, 7, CheckReport(ORDERS, 9, 0, False, (shape,)), seconds=1.5)}
+    failed = found()
+    assert (failed.passed, failed.severity.value) == (False, "ERROR")
+    assert failed.description.startswith("shape: 2 of 9 rows are unexpected, expected it has a shape; 2 changes are")
+    assert {name: failed.metadata[name].value for name in ("rows", "delta_version", "seconds")} == {
+        "rows": 9,
+        "delta_version": 7,
+        "seconds": 1.5,
+    }
+    engine.statuses, engine.judgements = (table_status(ORDERS), table_status(PEOPLE, lsn=None)), {}
+    assert found().passed
+    engine.judgements = ConfigError("A rule is wrong.", "Correct it.")
+    assert (found().passed, found().description) == (False, "Not judged: A rule is wrong. Correct it.")
+    engine.calls.clear()
+    assert found(dg.AssetCheckKey(lake_key(here, PEOPLE), wanted.name)).passed  # there is nothing to be judged
+    missing = found(dg.AssetCheckKey(lake_key(here, PEOPLE), "merged"))
     assert (missing.passed, "take a snapshot" in missing.description) == (False, True)
+    assert engine.calls == []
 
 
 def test_a_check_that_is_set_to_block_fails_its_own_run(instance):
     here = site(
-        FakeEngine(statuses=(table_status(ORDERS, quarantined=1),)), check_levels={"quarantine": CheckLevel.BLOCK}
+        FakeEngine(statuses=(table_status(ORDERS, quarantined=1),)),
+        check_levels={"great_expectations": CheckLevel.BLOCK},
     )
-    assert not press(here, instance, [], [dg.AssetCheckKey(lake_key(here, ORDERS), "quarantine")]).success
+    assert not press(here, instance, [], [dg.AssetCheckKey(lake_key(here, ORDERS), "great_expectations")]).success
 
 
 def test_assets_materialised_by_hand_are_brought_up_to_date_and_all_are_materialised(instance):

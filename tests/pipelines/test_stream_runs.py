@@ -105,7 +105,7 @@ def test_tables_and_checks_appear_while_the_run_goes_on(instance):
         wait_for(lambda: check_of_running("merged", PEOPLE) and reports(instance, ORDERS, here))
         (seen["run"],) = instance.get_runs()
         seen["first"] = reports(instance, ORDERS, here)
-        wait_for(lambda: check_of_running("quarantine", ORDERS))
+        wait_for(lambda: check_of_running("great_expectations", ORDERS))
         seen["slot"] = instance.event_log_storage.get_asset_check_execution_history(slot_health, limit=1)[0].status
         on_round(round_of(merge(ORDERS, lsn=6000), merge(PEOPLE)))
         wait_for(lambda: len(reports(instance, ORDERS, here)) > 1)
@@ -125,7 +125,7 @@ def test_tables_and_checks_appear_while_the_run_goes_on(instance):
     assert seen["first"][0]["events"] == 5
     assert result.success  # it did its work: what the quarantined row failed is a check
     assert check_of(instance, here, PEOPLE, "merged").passed
-    assert not check_of(instance, here, ORDERS, "rules").passed
+    assert not check_of(instance, here, ORDERS, "great_expectations").passed
     assert sum(one.get("events", 0) for one in reports(instance, ORDERS, here)) == 10
     latest = instance.get_latest_data_version_record(lake_key(here, ORDERS))
     assert latest.asset_materialization.tags["dagster/data_version"] == str(Lsn(6000))
@@ -153,10 +153,10 @@ def test_a_table_is_reported_at_most_once_in_its_time_however_many_rounds_there_
     assert 3 <= len(reports(instance, ORDERS, here)) <= most
     assert kinds.count("ASSET_MATERIALIZATION") <= 2 * most + 2
     assert kinds.count("ASSET_OBSERVATION") <= most
-    # Nothing new failed: four checks of both tables, and four of the slot and of the changes, once while it ran and
+    # Nothing new failed: two checks of both tables, and four of the slot and of the changes, once while it ran and
     # once at its end. What is judged is logged with each report.
     judged = kinds.count("ASSET_MATERIALIZATION") + most
-    assert kinds.count("ASSET_CHECK_EVALUATION") <= 2 * (2 * 4 + 4) + judged
+    assert kinds.count("ASSET_CHECK_EVALUATION") <= 2 * (2 * 2 + 4) + judged
 
 
 def test_tables_stay_in_sync_with_the_drain_whether_they_have_changes_or_not(instance):
@@ -193,7 +193,7 @@ def test_tables_stay_in_sync_with_the_drain_whether_they_have_changes_or_not(ins
 def test_what_depends_on_a_lake_table_is_asked_for_as_the_stream_goes_on_unless_a_blocking_check_fails(instance):
     eager = dg.AutomationCondition.eager()
     conditions = {"eager": eager, "checked": eager & dg.AutomationCondition.all_deps_blocking_checks_passed()}
-    levels = {"rules": CheckLevel.BLOCK}
+    levels = {"great_expectations": CheckLevel.BLOCK}
     asked, cursors = {}, {}
 
     def look(name):
@@ -213,7 +213,7 @@ def test_what_depends_on_a_lake_table_is_asked_for_as_the_stream_goes_on_unless_
         asked.update({name: look(name) for name in conditions})
 
     def failed():
-        key = dg.AssetCheckKey(lake_key(here, ORDERS), "rules")
+        key = dg.AssetCheckKey(lake_key(here, ORDERS), "great_expectations")
         return bool(instance.event_log_storage.get_asset_check_execution_history(key, limit=1))
 
     here = site(FakeEngine(script=script), check_levels=levels)
@@ -235,8 +235,8 @@ def test_what_was_merged_since_the_last_report_is_reported_when_the_run_fails(in
     assert failure.event_specific_data.user_failure_data.description == "The slot is gone. Make it."
     assert [one["events"] for one in reports(instance, ORDERS, here)] == [5, 7]
     assert [one["events"] for one in reports(instance, PEOPLE, here)] == [5]
-    assert not check_of(instance, here, ORDERS, "rules").passed
-    assert check_of(instance, here, PEOPLE, "rules").passed
+    assert not check_of(instance, here, ORDERS, "great_expectations").passed
+    assert check_of(instance, here, PEOPLE, "great_expectations").passed
 
 
 def test_a_cancelled_run_ends_the_stream_between_batches_and_reports_all_of_it(instance):

@@ -68,15 +68,15 @@ def test_the_sensors_run_is_at_work(pages, streaming):
 def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, shop, streaming):
     shop.wait(
         "the rows that were refused",
-        lambda: not (shop.check("shop.customers", "rules") or {"success": True})["success"],
+        lambda: not (shop.check("shop.customers", "great_expectations") or {"success": True})["success"],
     )
-    path = "assets/shop/lake/shop/customers?view=checks&checkDetail=rules"
+    path = "assets/shop/lake/shop/customers?view=checks&checkDetail=great_expectations"
     # Another run that is to report the check shows it as in progress until then.
-    shop.wait("the check", lambda: shop.check_status("shop.customers", "rules") == "FAILED", RUN_SECONDS)
-    pages.open(path, "rules", size=(1600, 1050))
+    shop.wait("the check", lambda: shop.check_status("shop.customers", "great_expectations") == "FAILED", RUN_SECONDS)
+    pages.open(path, "great_expectations", size=(1600, 1050))
     pages.reload_until(path, ["Failed"], RUN_SECONDS)
     place = shop.folder / "lake" / "shop" / "__quarantine" / "shop" / "customers"
-    pages.wait_for(f"failed: user:email_shape ({REFUSED} rows)", str(place))
+    pages.wait_for(f"email_shape: {REFUSED} of", str(place))
     pages.picture("failing_check")
     # Executed by itself it is evaluated from the lake, and the stream goes on.
     known = {run["id"] for run in shop.runs()}
@@ -87,10 +87,11 @@ def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, 
     shop.wait("its end", lambda: [run for run in shop.runs() if run["id"] == made["id"] and run["status"] == "SUCCESS"])
     # Not what the page says of the latest one: the stream reports the table again now and then, and Dagster then calls
     # what another run found before that not evaluated.
-    found = shop.evaluation_of(made["id"], "shop.customers", "rules")
+    found = shop.evaluation_of(made["id"], "shop.customers", "great_expectations")
     assert not found["success"]
-    assert f"failed: user:email_shape ({REFUSED} rows)" in found["description"]
-    assert "waiting" in [entry["label"] for entry in found["metadataEntries"]]
+    # The rows that it refused are not in the lake, whose rows all pass.
+    assert found["description"].startswith(f"{REFUSED} changes are waiting in the quarantine table")
+    assert {"waiting", "rows", "judged_by"} <= {entry["label"] for entry in found["metadataEntries"]}
     (stream,) = [run for run in shop.runs("shop_stream_job") if run["id"] == streaming["id"]]
     assert stream["status"] == "STARTED"
 
@@ -133,7 +134,7 @@ def test_a_tables_page_shows_what_was_merged_and_its_plots_while_the_run_goes_on
 
 
 def test_refused_rows_are_replayed_by_a_press_once_the_rule_is_mended(pages, shop, streaming):
-    shop.wait("the rows that were refused", lambda: shop.check("shop.customers", "quarantine"))
+    shop.wait("the rows that were refused", lambda: shop.check("shop.customers", "great_expectations"))
     shop.rule(MENDED_RULE)
     path = f"locations/{LOCATION}/jobs/shop_replay_job/playground"
     pages.open(path, "accept_all: false", "drop: false", "tables: []", "No errors")
@@ -145,10 +146,11 @@ def test_refused_rows_are_replayed_by_a_press_once_the_rule_is_mended(pages, sho
     # Its log is drawn line by line as it is scrolled, so what it says is looked for in the check.
     pages.open(f"runs/{ended[0]['id']}", "shop_replay_job", "Success")
     pages.leave()
-    shop.wait("the check", lambda: (shop.check("shop.customers", "quarantine") or {}).get("success"))
+    shop.wait("the check", lambda: (shop.check("shop.customers", "great_expectations") or {}).get("success"))
     # In progress until the stream's next run reports it, too.
-    shop.wait("the run", lambda: shop.check_status("shop.customers", "quarantine") == "SUCCEEDED", RUN_SECONDS)
-    pages.reload_until("assets/shop/lake/shop/customers?view=checks&checkDetail=quarantine", ["Passed"], RUN_SECONDS)
+    shop.wait("the run", lambda: shop.check_status("shop.customers", "great_expectations") == "SUCCEEDED", RUN_SECONDS)
+    path = "assets/shop/lake/shop/customers?view=checks&checkDetail=great_expectations"
+    pages.reload_until(path, ["Passed"], RUN_SECONDS)
     # The run that it made give way has built the data docs, and the next one serves them.
     pages.open("assets/shop/changes", shop.data_docs)
     pages.leave()
