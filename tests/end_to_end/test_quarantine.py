@@ -183,7 +183,8 @@ def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line, tmp_path):
     one = line("limits", **{"wal2lake.quality.docs.path": str(tmp_path / "docs")})
     (one.rules / "public.docs.yaml").write_text(RULES.replace("rows: 50", "rows: 2"))
     one.run()
-    one.pg.execute(one.database, "insert into docs select g, -g, 'bad', 'b' from generate_series(10, 14) g")
+    bad = "insert into docs select g, -g, 'bad', 'b' from generate_series(10, 14) g;"
+    one.pg.execute(one.database, f"{bad} insert into docs values (15, 15, 'good', 'b')")
     one.pg.execute(one.database, "insert into late values (5, 'five', 'ok')")
     done = one.program.stream(one.file)
     assert done.returncode == 1
@@ -191,6 +192,12 @@ def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line, tmp_path):
     assert difference(one.file, [LATE]) == []
     assert len(rows(lake_path(one.config, DOCS))) == 3
     assert one.waiting() == []
+    # What is discarded need not be let in first.
+    done = one.replay("--drop")
+    assert done.returncode == 0 and "5 dropped, 0 still waiting" in done.stderr, done.stderr
+    assert [row["id"] for row in rows(lake_path(one.config, DOCS), "select id from t where id >= 10")] == [15]
+    one.pg.execute(one.database, "insert into docs select g, -g, 'bad', 'b' from generate_series(20, 24) g")
+    assert one.program.stream(one.file).returncode == 1
     (one.rules / "public.docs.yaml").write_text(RULES)
     done = one.replay()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -199,7 +206,7 @@ def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line, tmp_path):
     done = one.replay("--drop")
     assert "5 dropped" in done.stdout + done.stderr
     assert {row["status"] for row in one.aside()} == {"dropped"}
-    assert len(rows(lake_path(one.config, DOCS))) == 3
+    assert len(rows(lake_path(one.config, DOCS))) == 4
 
 
 def test_a_share_is_of_many_changes_and_a_replay_is_a_decision(line):
@@ -239,13 +246,16 @@ def test_a_running_stream_replays_resumes_and_reads_again_what_other_commands_as
         assert difference(one.file, [DOCS]) == []
         one.pg.execute(one.database, "insert into docs values (1000, -1, 'dropped', 'b')")
         wait_until(lambda: len(one.waiting()) == 1, 60, "a change in quarantine")
-        assert "1 dropped, 0 still waiting" in one.replay("--drop").stderr
+        one.pg.execute(one.database, "insert into docs select g, -1, 'dropped', 'b' from generate_series(1001, 1060) g")
+        running.wait_for("61 changes of public.docs would be in quarantine")
+        done = one.replay("--drop")
+        assert done.returncode == 0 and "61 dropped, 0 still waiting" in done.stderr, done.stderr
         # What was accepted is judged anew when it is read again.
         done = one.program.run("snapshot", one.file, "public.docs")
-        assert done.returncode == 1 and "92 of 95 rows read from public.docs fail a rule" in done.stderr, done.stderr
+        assert done.returncode == 1 and "152 of 155 rows read from public.docs fail a rule" in done.stderr, done.stderr
         (one.rules / "public.docs.yaml").write_text(RULES.replace("n >= 0", "n > -1000"))
         done = one.program.run("snapshot", one.file, "public.docs", "public.late")
-        assert done.returncode == 0 and "public.docs: 95 rows as of" in done.stderr, done.stderr
+        assert done.returncode == 0 and "public.docs: 155 rows as of" in done.stderr, done.stderr
         assert difference(one.file, [DOCS, LATE]) == []
         done = one.program.run("replay", one.file, "public.nothing")
         assert done.returncode == 1 and "Not a captured table: public.nothing." in done.stderr

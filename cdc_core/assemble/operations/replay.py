@@ -78,10 +78,9 @@ def _replayed(
         if not sink.resume(table, reached):
             snapshot = take(context, source, session(), chosen, on_progress)[0]
             sink.backfill.note_read(table)
-        if again.drop:  # other changes are merged first: only those that wait after that are dropped
-            sink.apply(None, reached, lambda: None)
-        merged = sink.apply(None, reached, lambda: None, {table: again})
-        rounds = [merged, *_rest(sink, reached, merged, {} if again.drop else {table: again})]
+        rounds = list(_merged(sink, reached, {table: Replay(before_drop=True) if again.drop else again}))
+        if again.drop and table not in rounds[-1].failed:
+            rounds.append(sink.apply(None, reached, lambda: None, {table: again}))
     failed = rounds[-1].failed.get(table)
     if failed is not None:
         raise TableError(failed, f"Correct the cause and run wal2lake replay again with {table}.", str(table))
@@ -93,11 +92,13 @@ def _replayed(
     return ReplayReport(table, events, snapshot, quarantine)
 
 
-def _rest(sink: LakeSink, reached: Lsn, last: RoundReport, replays: Mapping[TableId, Replay]) -> Iterator[RoundReport]:
-    """Merge what a round has left: a backlog is merged in parts, and Spark merges one slice a round."""
-    while last.has_rest and sink.has_backlog(reached):
-        last = sink.apply(None, reached, lambda: None, replays)
-        yield last
+def _merged(sink: LakeSink, reached: Lsn, replays: Mapping[TableId, Replay]) -> Iterator[RoundReport]:
+    """Merge in one round, and in more where it leaves a rest: a long backlog is merged in parts."""
+    done = sink.apply(None, reached, lambda: None, replays)
+    yield done
+    while done.has_rest and sink.has_backlog(reached):
+        done = sink.apply(None, reached, lambda: None, replays)
+        yield done
 
 
 def _require_read(context: RunContext, table: TableSchema) -> None:

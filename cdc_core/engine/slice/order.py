@@ -33,17 +33,24 @@ class Replay:
     """Quarantined changes are checked again, and those that pass are merged.
 
     Failures of the rules in ``accept``, or of all rules (``accept_all``), are ignored. ``drop``: all quarantined
-    changes are discarded instead.
+    changes are discarded instead. ``before_drop``: they stay there, and further ones join them, however many: what is
+    merged first, so that nothing but these is discarded.
     """
 
     accept: tuple[str, ...] = ()
     accept_all: bool = False
     drop: bool = False
+    before_drop: bool = False
 
     @property
     def is_decision(self) -> bool:
-        """Whether failures are accepted, which no limit of failures overrules."""
-        return bool(self.accept) or self.accept_all
+        """Whether failures are accepted, or will be discarded, which no limit of failures overrules."""
+        return bool(self.accept) or self.accept_all or self.before_drop
+
+    @property
+    def checks_again(self) -> bool:
+        """Whether changes in quarantine are checked again."""
+        return not (self.drop or self.before_drop)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ class TableQuarantine:
         parts = [projected(merge.schema, schema_version, changes) for schema_version, changes in found] or [read]
         rows = pa.concat_tables([conform(part, schema) for part in parts])
         refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
-        if merge.replay is not None and not merge.replay.drop:
+        if merge.replay is not None and merge.replay.checks_again:
             refused, reasons = _judged_again(rows, merge.replay, self.judge, reasons)
         return WaitingRows(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 

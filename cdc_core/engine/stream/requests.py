@@ -34,7 +34,10 @@ _ID = re.compile(r"[0-9a-f-]{36}")
 
 @dataclass(slots=True)
 class _Request:
-    """One request under way. ``reads``: the table is read before anything else; ``snapshot`` is its report."""
+    """One request under way. ``reads``: the table is read before anything else; ``snapshot`` is its report.
+
+    ``is_merged``: what is merged before changes in quarantine are discarded.
+    """
 
     id: str
     table: TableId
@@ -43,6 +46,13 @@ class _Request:
     snapshot: SnapshotReport | None = None
     events: int = 0
     quarantine: QuarantineReport = field(default_factory=QuarantineReport)
+    is_merged: bool = False
+
+    @property
+    def next_replay(self) -> Replay | None:
+        """The replay of its next round."""
+        is_first = self.replay is not None and self.replay.drop and not self.is_merged
+        return Replay(before_drop=True) if is_first else self.replay
 
 
 class TableRequests:
@@ -70,9 +80,9 @@ class TableRequests:
     def due(self) -> dict[TableId, Replay]:
         """The replays for the next round."""
         return {
-            one.table: one.replay
+            one.table: one.next_replay
             for one in self._requests.values()
-            if one.replay is not None and not one.reads and self._lake.can_merge(one.table)
+            if one.next_replay is not None and not one.reads and self._lake.can_merge(one.table)
         }
 
     def arrived(self, signal: Signal) -> None:
@@ -109,7 +119,9 @@ class TableRequests:
                 one.quarantine = QuarantineReport(
                     found.waiting, before.replayed + found.replayed, before.dropped + found.dropped
                 )
-                if not report.has_rest:
+                if not report.has_rest and replays[table].before_drop:
+                    one.is_merged = True
+                elif not report.has_rest:
                     self._end(one, _done(one))
 
     def close(self) -> None:
