@@ -38,9 +38,12 @@ DURING_EVOLUTION = "during-evolution"
 AFTER_EVOLUTION = "after-evolution"
 BEFORE_SURPLUS = "before-surplus"
 AFTER_SIGNAL = "after-signal"
+BEFORE_STAGING = "before-staging"
+AFTER_STAGING = "after-staging"
 BEFORE_CHUNK_APPLY = "before-chunk-apply"
 DURING_CHUNK_APPLY = "during-chunk-apply"
 AFTER_CHUNK_APPLY = "after-chunk-apply"
+BEFORE_UNSTAGING = "before-unstaging"
 AFTER_BLOCKING = "after-blocking"
 
 ALL = (
@@ -70,9 +73,12 @@ ALL = (
     AFTER_EVOLUTION,
     BEFORE_SURPLUS,
     AFTER_SIGNAL,
+    BEFORE_STAGING,
+    AFTER_STAGING,
     BEFORE_CHUNK_APPLY,
     DURING_CHUNK_APPLY,
     AFTER_CHUNK_APPLY,
+    BEFORE_UNSTAGING,
     AFTER_BLOCKING,
 )
 

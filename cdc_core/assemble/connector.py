@@ -16,6 +16,7 @@ from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.operations import (
     adopt,
     envelopes,
+    incremental,
     initial_snapshot,
     kafka,
     maintain,
@@ -51,6 +52,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.offsets.reports import AdoptReport, HandBack
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotReport
@@ -188,6 +190,50 @@ class Connector:
         if self._context.has_kafka:
             kafka.first_events(self._context, on_notification)
         return snapshot.snapshot(self._context, tables, spark, on_progress, on_notification)
+
+    def plan_incremental(self, tables: Sequence[TableId] | None = None, *, renew: bool = False) -> list[KeyRange]:
+        """Return the ranges of tables' keys that an incremental snapshot reads (None: of all tables that it can read).
+
+        They are planned once and stored in the lake: the same number means the same keys, in every process, until
+        ``renew``, another key, another table of that name, or twice as many rows. Needs neither the slot nor Spark.
+        Raises TableError for a named table that cannot be read so: it has no key, is not captured or not published.
+        """
+        self._require_lake("snapshot --incremental")
+        self.config.require_lake()
+        return incremental.plan_incremental(self._context, tables, renew=renew)
+
+    def incremental_snapshot(
+        self,
+        ranges: Sequence[str | KeyRange],
+        spark: Any = None,
+        on_progress: Callable[[IncrementalProgress], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+        wait_seconds: float = 600.0,
+        on_range: Callable[[RangeReport], None] | None = None,
+    ) -> list[RangeReport]:
+        """Read ranges of tables again, in parallel Spark tasks, while the stream goes on; returns what became of each.
+
+        ``ranges`` are names: ``public.orders|0007``, or ``public.orders`` for all ranges of a table. A range is staged
+        in the lake once it is read, in one commit, and is written to its lake table by the run that streams, in this
+        process or another, as soon as that has passed the range's position. If another process has the slot, that is
+        waited for; otherwise this call streams until its own ranges are written. So what is reported as applied is in
+        the lake table; what is not (nothing was written for ``wait_seconds``, or ``should_stop``) is staged and is
+        written by the run that streams next. Raises CdcError; ranges that were staged before stay.
+
+        ``spark`` is a session, or a function that returns one; None: the process's own. ``on_progress`` is called about
+        once a second with each table, ``on_range`` for each range that is no longer staged.
+        """
+        self._require_lake("snapshot --incremental")
+        self.config.require_lake()
+        # This is no stop of the stream at which the slot is to be dropped.
+        runs = Connector(replace(self.config, postgres=replace(self.config.postgres, slot_drop_on_stop=False)))
+        session = self._context.session(spark, when_asked=True)
+
+        def stream(is_over: Callable[[], bool]) -> None:
+            runs.stream(Until(), session, should_stop=is_over)
+
+        callbacks = incremental.Callbacks(on_progress, on_range, should_stop)
+        return incremental.incremental_snapshot(self._context, ranges, session, stream, callbacks, wait_seconds)
 
     def _require_lake(self, command: str) -> None:
         if self._context.has_kafka and not self._context.has_lake:

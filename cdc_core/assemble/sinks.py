@@ -59,9 +59,7 @@ def open_sink(
     captured = [table for table in tables if source.selection.is_table(table.id)]
     positions = lake.positions([*(table.id for table in captured), *silent])
     lake.leave_out(source.selection.is_table)
-    sink, signals = lake_with_signals(
-        context, source, lake, captured, spark, folder, notifier, inbox, should_stop, forward
-    )
+    sink, signals = lake_with_signals(context, source, lake, captured, spark, notifier, inbox, should_stop, forward)
     return sink, positions, signals
 
 

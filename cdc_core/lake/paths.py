@@ -109,6 +109,16 @@ class LakePaths:
         return self._at("__incremental")
 
     @property
+    def staged(self) -> str:
+        """Rows of incremental snapshots that are not in their lake tables yet (``staged_rows``)."""
+        return self._at("__staged")
+
+    @property
+    def key_ranges(self) -> str:
+        """How tables are divided into ranges for incremental snapshots (``range_plans``)."""
+        return self._at("__key_ranges")
+
+    @property
     def schema_versions(self) -> str:
         """The versions of its source that each lake table has had."""
         return self._at("__schema_versions")

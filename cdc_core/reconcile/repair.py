@@ -35,7 +35,7 @@ from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.read_plan import Reading, has_texts
 from cdc_core.reconcile.source_side import typed
 from cdc_core.reconcile.target import Target
-from cdc_core.snapshot.incremental.groups import ChunkFile
+from cdc_core.snapshot.incremental.chunk import ChunkFile
 
 _log = logging.getLogger(__name__)
 

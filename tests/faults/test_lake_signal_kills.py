@@ -19,13 +19,17 @@ create table notes (id int primary key, n int, body text);
 alter table notes alter column body set storage external;
 create table signals (id varchar(42) primary key, type varchar(32) not null, data varchar(2048));
 insert into notes select g, g, repeat(md5(g::text), 80) from generate_series(1, 90) g;
+analyze;
 """
 CHUNKED = [
     failpoints.AFTER_SIGNAL,
+    failpoints.BEFORE_STAGING,
+    failpoints.AFTER_STAGING,
     failpoints.BEFORE_CHUNK_APPLY,
     f"{failpoints.BEFORE_CHUNK_APPLY}:2",
     failpoints.DURING_CHUNK_APPLY,
     failpoints.AFTER_CHUNK_APPLY,
+    failpoints.BEFORE_UNSTAGING,
 ]
 BLOCKING = [failpoints.AFTER_SIGNAL, failpoints.BEFORE_SNAPSHOT_COMMIT, failpoints.AFTER_BLOCKING]
 STEPS = {step.partition(":")[0] for step in (*CHUNKED, *BLOCKING)}
@@ -42,6 +46,7 @@ def test_killed_at_every_step_of_a_snapshot_it_is_done_once(pg, program, tmp_pat
         "signal.data.collection": "public.signals",
         "snapshot.mode": "no_data",
         "incremental.snapshot.chunk.size": "10",
+        "wal2lake.snapshot.rows.per.partition": "15",
         **lake_settings(tmp_path),
         "wal2lake.changelog.reads": "true",
     }

@@ -95,7 +95,7 @@ FLOORS = {
         {"context"},
         {"kafka_state", "metrics", "notifications", "quality", "renewed"},
         {"start"},
-        {"table_snapshots"},
+        {"range_reads", "table_snapshots"},
         {"signals"},
         {"events", "sinks"},
         {"kafka"},

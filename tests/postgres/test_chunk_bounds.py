@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from cdc_core.lake.rows.run_files import Owner
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.incremental.groups import GroupReader
-from cdc_core.snapshot.incremental.reader import ChunkReader
+from cdc_core.snapshot.incremental.bounds import floor_of, proven_floor, take_bound
 from cdc_core.visibility import Visibility
 from tests.support.postgres_options import options_for
 
@@ -22,16 +17,12 @@ pytestmark = pytest.mark.postgres
 OPEN = "select backend_xid::text::bigint from pg_stat_activity where backend_xid is not null"
 
 
-def test_a_bound_is_passed_once_every_transaction_of_its_time_has_ended(each_pg, tmp_path: Path) -> None:
+def test_a_bound_is_passed_once_every_transaction_of_its_time_has_ended(each_pg) -> None:
     pg = each_pg
     database = pg.database("bounds")
     pg.execute(database, "create table t (id int)")
     options: PostgresOptions = options_for(pg, database)
     connection = ChunkConnection(options)
-    nothing: Any = None
-    reader = GroupReader(
-        connection, lambda: nothing, ChunkReader(connection, SelectionOptions(), (), 5), nothing, tmp_path, Owner()
-    )
     older = pg.connect(database)
     try:
         older.execute("begin")
@@ -39,18 +30,18 @@ def test_a_bound_is_passed_once_every_transaction_of_its_time_has_ended(each_pg,
         end, before = connection.bound()
         (xid,) = pg.execute(database, OPEN)[0]
         assert xid % 2**32 < before, "the id of a transaction that is open lies before"
-        first = reader.note_bound()
+        bound = take_bound(connection)
         seen = connection.read().visible
         # No later transaction has ended, so that the snapshot's xmax alone does not tell of the open one.
-        assert not Visibility.parse(seen).shows_all_before(before) and reader.floor(seen) == 0
+        assert not Visibility.parse(seen).shows_all_before(before) and floor_of(seen, (bound,)) == 0
         older.execute("commit")
         seen = connection.read().visible
-        assert Visibility.parse(seen).shows_all_before(before) and end <= reader.floor(seen) <= first
-        second = reader.note_bound()
-        assert first <= reader.floor(connection.read().visible) <= second
+        assert Visibility.parse(seen).shows_all_before(before) and end <= floor_of(seen, (bound,)) == bound[0]
+        later = take_bound(connection)
+        assert bound[0] <= proven_floor(connection, (bound, later)) == later[0]
     finally:
         older.close()
-        reader.close()
+        connection.close()
         pg.drop_database(database)
 
 

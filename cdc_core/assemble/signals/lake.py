@@ -9,28 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.range_reads import chunk_reader, range_reads
 from cdc_core.assemble.signals.envelopes import signal_table
 from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
+from cdc_core.engine.backfill.stored import StoredProgress
 from cdc_core.engine.reading.batch_builder import SignalTable
 from cdc_core.engine.round.lake_sink import LakeSink
-from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.stream.requests import TableRequests
 from cdc_core.engine.stream.signal_sink import SignalSink
 from cdc_core.errors import CdcError
-from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.incremental.groups import GroupReader
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
-from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.actions import load_actions
@@ -50,7 +48,6 @@ def lake_with_signals(
     lake: LakeSink,
     tables: Sequence[TableSchema],
     spark: Callable[[], Any],
-    folder: RunFolder,
     notifier: Notifier,
     inbox: Inbox | None,
     should_stop: Callable[[], bool] | None = None,
@@ -63,10 +60,12 @@ def lake_with_signals(
     Raises ConfigError, SourceError, LakeError.
     """
     from cdc_core.lake.epochs import epoch_of
+    from cdc_core.lake.schema.lake_schema import lake_properties
     from cdc_core.lake.stores.progress_log import ProgressLog
+    from cdc_core.lake.stores.staged_rows import StagedRows
 
     config, table = context.config, signal_table(source)
-    cutter = _cutter(context)
+    cutter = chunk_reader(context)
     log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
     state, chunks_unsent = _published(context, source, tables, _stored(log.read(), epoch_of(context.scope)), log)
     unsent = UnsentChanges(context.paths, context.scope, context.renewal_for(source))
@@ -89,27 +88,20 @@ def lake_with_signals(
         source.published,
         conditions_block=False,
     )
-    reader = GroupReader(
-        cutter.connection, source.describing, cutter, context.plan, folder.path, folder.owner, chunks_unsent
-    )
+    properties = lake_properties(config.lake.lake_history_minutes)
     snapshots = LakeSnapshots(
         queue,
         processor,
-        reader,
-        log,
-        state,
+        range_reads(context, source, spark, chunks_unsent, beside_rounds=True),
+        StagedRows(context.paths.staged, properties),
+        StoredProgress(log, state),
         BlockingSnapshots(take, notifier, should_stop or (lambda: False)),
         keeps_events=config.lake.changelog_reads,
+        moved_keys=cutter.size,
     )
     return SignalSink(lake, snapshots, requests), SignalTable(
         table.id, source.selection.is_table(table.id)
     ) if table else None
-
-
-def _cutter(context: RunContext) -> ChunkReader:
-    config = context.config
-    size = config.snapshot.incremental_snapshot_chunk_size
-    return ChunkReader(ChunkConnection(config.postgres), config.selection, (), size)
 
 
 def _published(

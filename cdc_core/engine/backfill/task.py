@@ -1,4 +1,4 @@
-"""Writes rows of chunks to a lake table, in a Spark task: chunk files ─▶ changes made since ─▶ one commit.
+"""Writes rows of chunks to a lake table, in a Spark task: staged rows ─▶ changes made since ─▶ one commit.
 
 ``lake/apply/chunk_rows`` describes which rows are written, and why the result is exact. Like a merge, the commit
 requires the snapshot in force and the merged LSN to be unchanged, so that it fails if another commit was made first. It
@@ -23,6 +23,7 @@ from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientErr
 from cdc_core.lake.apply.changes import Changes
 from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, moved_unsent
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
@@ -34,9 +35,10 @@ from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.stores.changelog import read_changes
 from cdc_core.lake.stores.quarantine import refused_among
 from cdc_core.lake.stores.snapshot_events import append_chunk
+from cdc_core.lake.stores.staged_rows import read_staged
 from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.incremental.groups import ChunkFile
+from cdc_core.snapshot.incremental.chunk import ChunkFile
 from cdc_core.snapshot.incremental.progress import Key
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ChunkOrder:
     """``target`` is the table, merged up to its ``to_lsn``; ``chunks`` are in reading order.
+
+    ``staged`` is the file of staged rows that they are in; None if each has a file of its own.
 
     ``scanned``: changes up to this LSN have already been searched for moved rows with TOAST values that were not sent.
     ``reached`` is the end of WAL after the chunks were read, ``ordinal`` is None if their rows are not appended to the
@@ -56,6 +60,7 @@ class ChunkOrder:
     scanned: int
     reached: int
     ordinal: int | None = None
+    staged: DataFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,7 @@ class ChunkTask:
         prepared = slices.tables.prepare(slices.run, path, target.schema, slices.plan, slices.scope)
         lake, marked = prepared.lake, prepared.lake.marks_rows
         self._check(lake, target)
-        owner = slices.writer.owner
-        chunks = [_rows_of(chunk, owner, table.id) for chunk in order.chunks]
+        chunks = self._rows(order)
         changes = self._changes(order)
         since = lake.version
         # Also changes that were searched before and that a chunk does not show: if it was read to find the row at such
@@ -133,6 +137,15 @@ class ChunkTask:
             refused=admitted.refused,
             reasons=admitted.reasons,
         )
+
+    def _rows(self, order: ChunkOrder) -> list[ChunkRows]:
+        """Return the rows of the order's chunks."""
+        slices, table = self.slices, order.target.table.id
+        if order.staged is None:
+            return [_rows_of(chunk, slices.writer.owner, table) for chunk in order.chunks]
+        places = [chunk.place for chunk in order.chunks if chunk.place is not None]
+        rows = read_staged(slices.paths.staged, order.staged, places) if places else []
+        return [ChunkRows(each, chunk.visible) for each, chunk in zip(rows, order.chunks, strict=True)]
 
     def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:
         """Return the changes that are in the lake table: those that were not refused."""

@@ -1,4 +1,4 @@
-"""The statements of incremental snapshots: a table's largest key, and the rows between two keys.
+"""The statements of incremental snapshots: a table's largest key, the ends of ranges, and the rows between two keys.
 
 Operators of other schemas than the catalogue's are named with them. Without its schema in search_path, a key of type
 citext would be compared as text in silence, while ORDER BY sorts it as citext.
@@ -66,6 +66,29 @@ def chunk_sql(
     elif bounded:
         conditions = [_at_most(key, upto), *conditions]
     return _statement(names, table, conditions, order, size, only, with_ties=with_ties)
+
+
+def bounds_sql(
+    table: TableId, key: Sequence[KeyColumn], ranges: int, percent: float, condition: str = "", *, only: bool = False
+) -> str:
+    """Return the query for the ends of all of ``ranges`` ranges of the key but the last, in order.
+
+    They are those of a sample of ``percent`` of the table's pages, so the ranges have about equally many rows.
+    """
+    names = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
+    order = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(column.name)) for column in key)
+    given = _given(condition)
+    where = sql.SQL("") if given is None else sql.SQL(" WHERE {}").format(given)
+    part = sql.Identifier("wal2lake range")
+    sample = _Text("" if percent >= 100 else f" TABLESAMPLE SYSTEM ({percent:.6f})")
+    inner = sql.SQL("SELECT {}, ntile({}) OVER (ORDER BY {}) AS {} FROM {}{}{}{}").format(
+        names, sql.Literal(ranges), names, part, _only(only), sql.Identifier(*table), sample, where
+    )
+    return (
+        sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS sample WHERE {} < {} ORDER BY {}, {}")
+        .format(part, names, inner, part, sql.Literal(ranges), part, order)
+        .as_string()
+    )
 
 
 def keys_sql(

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cdc_core.errors import ProtocolError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connect import Connection, ConnectionString, connect, connect_with
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copied
 from cdc_core.postgres.rows.reading import begin_reading
@@ -46,10 +46,13 @@ def received_visibility(text: str) -> Visibility:
 
 
 class ChunkConnection:
-    """One connection, opened on first use and again after an error. Raises SourceError or TransientError."""
+    """One connection, opened on first use and again after an error. Raises SourceError or TransientError.
 
-    def __init__(self, options: PostgresOptions) -> None:
-        self._options = options
+    ``target``: the options, or in a task the string that was made of them.
+    """
+
+    def __init__(self, target: PostgresOptions | ConnectionString) -> None:
+        self._target = target
         self._connection: Connection | None = None
 
     def read(self, *selects: str, is_users: bool = False) -> ReadTogether:
@@ -123,10 +126,14 @@ class ChunkConnection:
         with self._at("writing to the signal table") as connection:
             connection.execute(sql.SQL("{}; {}").format(sql.SQL(ROLES_PATH), statement))
 
+    def _opened(self) -> Connection:
+        target = self._target
+        return connect_with(target) if isinstance(target, ConnectionString) else connect(target)
+
     @contextmanager
     def _at(self, doing: str) -> Iterator[Connection]:
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._options)
+            self._connection = self._opened()
         try:
             with translated(doing):
                 yield self._connection

@@ -7,10 +7,27 @@ from dataclasses import dataclass
 
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.postgres.rows.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.postgres.rows.chunk_sql import KeyColumn, bounds_sql, chunk_sql, keys_sql, largest_key_sql
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.progress import Key
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFile:
+    """One chunk: the path of an Arrow file of lake rows, their number, its pg_snapshot's text, and its floor.
+
+    ``floor`` is an LSN up to which the snapshot shows every commit. ``gone``: the path of an Arrow file of keys that
+    were asked for and were not found, "" for none. ``place``: its place in a file of staged rows, None for one of its
+    own.
+    """
+
+    path: str
+    rows: int
+    visible: str
+    floor: int
+    gone: str = ""
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +63,17 @@ class ChunkQuery:
     def largest_key(self, lines: bytes) -> Key | None:
         """Return the key that ``largest`` read as lines of COPY text; None without rows."""
         return _last_row(decode_copy(lines, self.key_names, str(self.table.id))) if lines else None
+
+    def bounds(self, ranges: int, percent: float) -> str:
+        """Return the statement for the ends of ranges of the key, from a sample of the table's pages."""
+        return bounds_sql(self.table.id, self.key, ranges, percent, self.condition, only=self.only)
+
+    def bounds_of(self, lines: bytes) -> list[Key]:
+        """Return the keys that ``bounds`` read as lines of COPY text, each once."""
+        if not lines:
+            return []
+        texts = [text.to_pylist() for text in decode_copy(lines, self.key_names, str(self.table.id)).text]
+        return list(dict.fromkeys(zip(*texts, strict=True)))  # row-wise: one a range
 
     def chunk(self, after: Key | None, upto: Key) -> str:
         """Return the statement for the rows after a key (None: from the first), at most up to another."""

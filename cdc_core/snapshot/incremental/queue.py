@@ -19,6 +19,7 @@ class SnapshotQueue:
 
     ``describe`` returns a table as it is in the catalogue now, None if it no longer exists. ``can_cut`` returns whether
     the table has a key, so that it can be read in chunks. ``progress`` is the state from which a next run continues.
+    ``stops`` say which tables signals have stopped, whether queued or not, until their owner clears it.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class SnapshotQueue:
         self._can_cut = can_cut
         self._notifier = notifier
         self._remedy = remedy
+        self.stops: list[Callable[[TableId], bool]] = []
         self._rows = 0
         self._said = time.monotonic()
 
@@ -59,6 +61,7 @@ class SnapshotQueue:
 
     def stop(self, is_stopped: Callable[[TableId], bool]) -> None:
         """Remove tables from the queue; no further rows of the current one are delivered."""
+        self.stops.append(is_stopped)
         before = len(self.progress.queue)
         self.progress = self.progress.without(is_stopped)
         if len(self.progress.queue) != before:

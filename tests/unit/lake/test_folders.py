@@ -82,6 +82,7 @@ def test_no_table_lies_inside_another_or_in_the_connectors_own_folders(
     places = [paths.lake(TableId(*one)), paths.changelog(TableId(*one)), paths.quarantine(TableId(*one))]
     places += [paths.lake(TableId(*two)), paths.changelog(TableId(*two)), paths.quarantine(TableId(*two))]
     own = [paths.rounds, paths.schema_versions, paths.snapshots, paths.incremental, paths.ranges, paths.notifications]
+    own += [paths.staged, paths.key_ranges]
     assert len(set(places)) == (3 if one == two else 6)
     for place in places:
         assert all(not other.startswith(place + "/") for other in places)

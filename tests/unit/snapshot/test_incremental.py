@@ -1,5 +1,7 @@
 """The parts of incremental snapshots that need no server: progress, visibility, statements, windows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,7 @@ from cdc_core.errors import ProtocolError
 from cdc_core.postgres.rows.chunk_sql import KeyColumn, chunk_sql, keys_sql, largest_key_sql
 from cdc_core.postgres.rows.chunks import received_visibility
 from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.lake_progress import LakeProgress
+from cdc_core.snapshot.incremental.lake_progress import MOST_MOVED, Discarded, LakeProgress, Request, Search
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.incremental.reader import Streamed
 from cdc_core.snapshot.incremental.window import _keys
@@ -103,16 +105,40 @@ def test_different_keys_make_different_texts():
 
 
 def test_progress_into_a_lake_survives_its_text():
-    under_way = Progress().with_tables((A, B)).begun(("id", "k"), ("9", "x")).behind(("3", "a"))
-    state = LakeProgress(under_way, ("5", "b"), 7, 1 << 40, (("1", "é"), ("2", "'")), True, 2, (1 << 41, 3))
+    under_way = Progress().with_tables((A, B)).begun(("id", "k"), ())
+    search = Search(1 << 40, 1 << 41, (("1", "é"), ("2", "'")), True, 2, ("a range", 7))
+    state = LakeProgress(
+        under_way,
+        Request("r", "p", 9, 1 << 40, (1, 3), 5_000, 9_000, 1.5),
+        7,
+        {A.table: search},
+        (Discarded("other", 4, "it was dropped"),),
+        (1 << 41, 3),
+        2,
+        "digest",
+        8,
+    )
     assert LakeProgress.from_json(state.to_json()) == state
     assert LakeProgress.from_json("") == LakeProgress() == LakeProgress.from_json(LakeProgress().to_json())
-    assert state.for_next_table(under_way.next_table()) == LakeProgress(
-        under_way.next_table(), ordinal=7, signal=(1 << 41, 3)
+    assert state.for_next_table(under_way.next_table()) == replace(
+        state, progress=under_way.next_table(), request=Request()
     )
-    for text in ("{}", "[1]", '{"progress": ""}'):
+    for text in ("{}", "[1]", '{"progress": 1}'):
         with pytest.raises(ValueError):
             LakeProgress.from_json(text)
+
+
+def test_changes_are_searched_without_a_gap_since_the_first_row_was_read():
+    first = Search(10, 10)
+    assert first.begin(10) == 10
+    later = first.searched(10, 50)
+    assert (later.begin(10), later.begin(30), later.begin(50)) == (50, 50, 50), "these were searched"
+    assert later.begin(4) == 4 and later.searched(4, 60) == Search(4, 60), "a job began before"
+    assert later.begin(70) == 50, "whatever is between belongs to the table's search"
+    moved = later.with_moved([("1",), ("2",)], ())
+    assert moved.with_moved([("2",), ("3",)], [("1",), ("2",)]).moved == (("2",), ("3",))
+    assert moved.with_moved(None, ()).again and not moved.with_moved(None, ()).moved
+    assert moved.with_moved([(str(n),) for n in range(MOST_MOVED + 1)], ()).again
 
 
 def test_rows_of_keys_and_chunks_with_an_upper_end_from_the_start():

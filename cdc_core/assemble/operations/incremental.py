@@ -1,0 +1,352 @@
+"""Operation ``incremental snapshot``: reads ranges of tables in Spark tasks, stages them, and sees them written.
+
+    plan ─▶ ranges, read in parallel ─▶ staged ─▶ written by the run that has the slot ─▶ reported
+                                                └▶ without one: this process streams until they are written
+
+Nothing here uses the slot while another process streams. What is staged outlives this process and that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.prerequisites import chosen_tables
+from cdc_core.assemble.range_reads import range_reads
+from cdc_core.errors import CdcError, InUseError, SourceError, TableError, TransientError
+from cdc_core.postgres.source import Source
+from cdc_core.schema.plan import row_key
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.progress import Collection
+from cdc_core.snapshot.incremental.range_reads import Planned, RangeRead, RangeReads
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
+from cdc_core.snapshot.incremental.staged import RangeToRead
+from cdc_core.snapshot.notifications import ScanStatus
+from cdc_core.snapshot.unsent import UnsentChanges
+
+_log = logging.getLogger(__name__)
+
+_NAP_SECONDS, _LOOK_SECONDS, _TELL_SECONDS = 0.1, 0.5, 1.0
+_PLAN_SECONDS = 600.0
+_RETRY_SECONDS = 1.0
+_TRIES = 20
+
+StreamUntil = Callable[[Callable[[], bool]], None]
+"""Streams until the function returns True. Raises InUseError if another process has the slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What the caller gets: ``on_progress`` about once a second and at each range's end, ``on_range`` at its end."""
+
+    on_progress: Callable[[IncrementalProgress], None] | None = None
+    on_range: Callable[[RangeReport], None] | None = None
+    should_stop: Callable[[], bool] | None = None
+
+
+def plan_incremental(context: RunContext, tables: Sequence[TableId] | None, *, renew: bool = False) -> list[KeyRange]:
+    """Return the ranges of tables (None: all captured ones that can be read so), as they are planned."""
+    with context.source() as source:
+        chosen = _readable(context, source, tables)
+        if not chosen:
+            return []
+        with closing(_reads(context, source, _no_spark)) as reads:
+            return [each for table in chosen for each in _key_ranges(_planned(reads, table, renew=renew))]
+
+
+def incremental_snapshot(
+    context: RunContext,
+    names: Sequence[str | KeyRange],
+    spark: Callable[[], Any],
+    stream: StreamUntil,
+    callbacks: Callbacks,
+    wait_seconds: float,
+) -> list[RangeReport]:
+    """Read ranges, and return what became of each: as ``Connector.incremental_snapshot`` describes."""
+    asked = [_parsed(name) for name in names]
+    tables = list(dict.fromkeys(table for table, _, _ in asked))
+    with context.source() as source:
+        known = {table.id: table for table in _readable(context, source, tables)}
+        with closing(_reads(context, source, spark)) as reads:
+            plans = {table: _planned(reads, known[table]) for table in tables}
+            job = _Job(context, reads, callbacks, _wanted(plans, asked))
+            job.read()
+            job.await_written(source, stream, wait_seconds)
+            return job.reports
+
+
+def _parsed(name: str | KeyRange) -> tuple[TableId, int | None, str]:
+    if isinstance(name, KeyRange):
+        return name.table, name.number, name.plan
+    try:
+        return *KeyRange.parse(name), ""
+    except ValueError as error:
+        raise TableError(f"{name!r} does not name a range of a table.", f"Write {error}.", "") from None
+
+
+def _readable(context: RunContext, source: Source, wanted: Sequence[TableId] | None) -> list[TableSchema]:
+    """Return the tables that can be read in chunks; of those that are named, all. Raises TableError, SourceError."""
+    if not source.slot().exists:
+        raise SourceError(
+            f"Replication slot {context.slot} does not exist: nothing has been captured yet.",
+            "Take the first snapshot (wal2lake run).",
+        )
+    captured = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+    published = set(source.published())
+    if wanted is None:
+        return [table for table in captured if row_key(table) and table.id in published]
+    chosen = {table.id: table for table in chosen_tables(captured, wanted)}
+    for table in chosen.values():
+        if not row_key(table):
+            raise TableError(
+                f"{table.id} has no key, and an incremental snapshot reads a table in the order of its key.",
+                f"Add a primary key, or read the table as a whole: wal2lake snapshot with {table.id}.",
+                str(table.id),
+            )
+        if table.id not in published:
+            raise TableError(
+                f"{table.id} is not published, so its changes are not in the stream.",
+                "Start wal2lake run, which publishes it, or add it to the publication.",
+                str(table.id),
+            )
+    return [chosen[table] for table in dict.fromkeys(wanted)]
+
+
+def _reads(context: RunContext, source: Source, spark: Callable[[], Any]) -> RangeReads:
+    return range_reads(context, source, spark, UnsentChanges(context.paths, context.scope), beside_rounds=False)
+
+
+def _no_spark() -> Any:
+    raise AssertionError("ranges are planned without Spark")
+
+
+def _planned(reads: RangeReads, table: TableSchema, *, renew: bool = False) -> Planned:
+    found = reads.plan(Collection(table.id), renew=renew).result(_PLAN_SECONDS)
+    if isinstance(found, ScanStatus):
+        raise _unreadable(table.id, found)
+    return found
+
+
+def _unreadable(table: TableId, status: ScanStatus) -> TableError:
+    if status is ScanStatus.UNKNOWN_SCHEMA:
+        return TableError(f"{table} no longer exists in the source.", "Check the name.", str(table))
+    return TableError(f"{table} has no key any more.", "Add a primary key.", str(table))
+
+
+def _key_ranges(planned: Planned) -> list[KeyRange]:
+    plan = planned.plan
+    rows = None if plan.rows is None else plan.rows // plan.count
+    return [KeyRange(plan.table, number, plan.count, rows, plan.id) for number in range(1, plan.count + 1)]
+
+
+@dataclass(slots=True)
+class _Range:
+    """One range under way: ``rows`` are those that were read; ``reading`` its reading, None before and after."""
+
+    key: KeyRange
+    wanted: RangeToRead
+    reading: Future[RangeRead] | None = None
+    rows: int = 0
+    is_staged: bool = False
+    tries: int = 0
+    began: float = field(default_factory=time.monotonic)
+    retry_at: float = 0.0
+    report: RangeReport | None = None
+
+
+def _wanted(plans: dict[TableId, Planned], asked: Sequence[tuple[TableId, int | None, str]]) -> list[_Range]:
+    """Return the ranges that are asked for, each once, in their order. Raises TableError for one that is unknown."""
+    request, found = str(uuid.uuid4()), dict[tuple[TableId, int], _Range]()
+    for table, number, plan_id in asked:
+        planned = plans[table]
+        plan, ranges = planned.plan, _key_ranges(planned)
+        if (number is not None and number > plan.count) or plan_id not in ("", plan.id):
+            raise TableError(
+                f"{table} is divided into {plan.count} ranges now, and range {number} is not one of them, or another.",
+                "Ask for the present ranges (plan_incremental), or for the table as a whole.",
+                str(table),
+            )
+        for key in ranges if number is None else [ranges[number - 1]]:
+            after, upto = plan.range(key.number)
+            # Numbers of ranges repeat in another table, so each table's are a request.
+            wanted = RangeToRead(f"{request}/{table}", key.number, Collection(table), planned.since, after, upto)
+            found.setdefault((table, key.number), _Range(key, wanted))
+    return list(found.values())
+
+
+class _Job:
+    """The ranges of one call."""
+
+    def __init__(self, context: RunContext, reads: RangeReads, callbacks: Callbacks, ranges: list[_Range]) -> None:
+        from cdc_core.lake.schema.lake_schema import lake_properties
+        from cdc_core.lake.stores.staged_rows import StagedRows
+
+        self._context = context
+        self._reads = reads
+        self._callbacks = callbacks
+        self._ranges = ranges
+        self._staged = StagedRows(context.paths.staged, lake_properties(context.config.lake.lake_history_minutes))
+        self._began = time.monotonic()
+        self._read_at: dict[TableId, float] = {}
+        self._looked_at = self._told_at = float("-inf")
+        self._moved_at = time.monotonic()
+
+    @property
+    def reports(self) -> list[RangeReport]:
+        """What became of each range."""
+        return [each.report or self._unwritten(each) for each in self._ranges]
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the caller wants it to end."""
+        return self._callbacks.should_stop is not None and self._callbacks.should_stop()
+
+    def read(self) -> None:
+        """Read all ranges, and stage them. Raises the first error, after those that are being read were staged."""
+        failed: CdcError | None = None
+        while True:
+            for each in [one for one in self._ranges if one.reading is not None and one.reading.done()]:
+                failed = self._note_read(each) or failed
+            left = [one for one in self._ranges if not one.is_staged and one.report is None and one.reading is None]
+            running = sum(one.reading is not None for one in self._ranges)
+            if failed is not None or self.is_stopped or not left:
+                if not running:
+                    break
+            else:
+                now = time.monotonic()
+                for each in [one for one in left if now >= one.retry_at][: self._reads.threads - running]:
+                    each.reading = self._reads.read(each.wanted)
+            self.look()
+            self._tell()
+            time.sleep(_NAP_SECONDS)
+        self._tell(now=True)
+        if failed is not None:
+            raise failed
+
+    def await_written(self, source: Source, stream: StreamUntil, wait_seconds: float) -> None:
+        """Wait until the staged ranges are written; stream until then if no other process does.
+
+        Ends when nothing has been written for ``wait_seconds``.
+        """
+        self._moved_at = time.monotonic()
+
+        def is_over() -> bool:
+            self.look()
+            self._tell()
+            waited = time.monotonic() - self._moved_at >= wait_seconds
+            return waited or self.is_stopped or not self._waiting
+
+        while not is_over():
+            if source.is_in_use(self._context.slot):
+                time.sleep(_NAP_SECONDS)
+                continue
+            try:
+                stream(is_over)
+            except InUseError:
+                time.sleep(_NAP_SECONDS)
+        self.look(now=True)
+        self._tell(now=True)
+
+    def look(self, *, now: bool = False) -> None:
+        """Take note of ranges that are no longer staged: they are in the lake table, or were discarded."""
+        if not self._waiting or (not now and time.monotonic() - self._looked_at < _LOOK_SECONDS):
+            return
+        self._looked_at = time.monotonic()
+        waiting = self._waiting
+        there = {self._name(one.facts) for one in self._staged.look()}
+        gone = [each for each in waiting if (each.wanted.request, each.wanted.number) not in there]
+        if not gone:
+            return
+        discarded = self._discarded()
+        self._moved_at = time.monotonic()
+        for each in gone:
+            reason = discarded.get((each.wanted.request, each.wanted.number))
+            seconds = time.monotonic() - each.began
+            each.report = RangeReport(each.key, each.rows, reason is None, reason or "", seconds)
+            if self._callbacks.on_range is not None:
+                self._callbacks.on_range(each.report)
+        self._tell(now=True)
+
+    @property
+    def _waiting(self) -> list[_Range]:
+        return [each for each in self._ranges if each.is_staged and each.report is None]
+
+    @staticmethod
+    def _name(facts: str) -> tuple[str, int]:
+        from cdc_core.snapshot.incremental.staged import RangeFacts
+
+        found = RangeFacts.from_json(facts).range
+        return found.request, found.number
+
+    def _discarded(self) -> dict[tuple[str, int], str]:
+        from cdc_core.lake.stores.progress_log import ProgressLog
+        from cdc_core.snapshot.incremental.lake_progress import LakeProgress
+
+        text = ProgressLog(self._context.paths.incremental, 0).read()
+        return {(one.request, one.number): one.reason for one in LakeProgress.from_json(text).discarded}
+
+    def _note_read(self, each: _Range) -> CdcError | None:
+        """Take note of a reading that has ended; returns the error because of which the job ends."""
+        assert each.reading is not None
+        reading, each.reading = each.reading, None
+        try:
+            found = reading.result()
+        except TransientError as error:
+            return self._tried(each, error)
+        except CdcError as error:
+            return error
+        if found.ended is not None:
+            return _unreadable(each.key.table, found.ended)
+        if found.is_altered:
+            return self._tried(each, TransientError(f"{each.key.table} was altered while it was read.", "Try again."))
+        each.is_staged, each.rows = True, found.rows
+        self._read_at[each.key.table] = time.monotonic()
+        self._moved_at = time.monotonic()
+        return None
+
+    def _tried(self, each: _Range, error: CdcError) -> CdcError | None:
+        each.tries += 1
+        if each.tries >= _TRIES:
+            return error
+        _log.warning("Range %s is read again: %s", each.key.name, error)
+        each.retry_at = time.monotonic() + _RETRY_SECONDS
+        return None
+
+    def _unwritten(self, each: _Range) -> RangeReport:
+        reason = (
+            "it is staged, and is written by the run that streams as soon as the table's lake has passed its position"
+            if each.is_staged
+            else "it was not read"
+        )
+        return RangeReport(each.key, each.rows, False, reason, time.monotonic() - each.began)
+
+    def _tell(self, *, now: bool = False) -> None:
+        """Tell the progress of each table, about once a second."""
+        told = self._callbacks.on_progress
+        if told is None or (not now and time.monotonic() - self._told_at < _TELL_SECONDS):
+            return
+        self._told_at = time.monotonic()
+        for table in dict.fromkeys(each.key.table for each in self._ranges):
+            told(self._progress(table))
+
+    def _progress(self, table: TableId) -> IncrementalProgress:
+        ranges = [each for each in self._ranges if each.key.table == table]
+        expected = [each.key.rows for each in ranges]
+        is_read = all(each.is_staged for each in ranges)
+        until = self._read_at.get(table, self._began) if is_read else time.monotonic()
+        return IncrementalProgress(
+            table,
+            sum(each.rows for each in ranges),
+            sum(each.is_staged for each in ranges),
+            sum(each.report is not None and each.report.is_applied for each in ranges),
+            len(ranges),
+            until - self._began,
+            None if None in expected else sum(rows or 0 for rows in expected),
+        )

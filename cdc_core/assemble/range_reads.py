@@ -1,0 +1,54 @@
+"""What reads ranges of tables for incremental snapshots, configured from the connector's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.postgres.connect import connection_string
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.source import Source
+from cdc_core.snapshot.copy.settings import parallel_ranges
+from cdc_core.snapshot.incremental.range_reads import RangeReads, Reader
+from cdc_core.snapshot.incremental.range_task import ReadRange
+from cdc_core.snapshot.incremental.reader import ChunkReader
+from cdc_core.snapshot.unsent import UnsentChanges
+from cdc_core.spark.run_tasks import parallelism
+
+
+def chunk_reader(context: RunContext) -> ChunkReader:
+    """Return what knows the key of each table, on a connection of its own."""
+    config = context.config
+    size = config.snapshot.incremental_snapshot_chunk_size
+    return ChunkReader(ChunkConnection(config.postgres), config.selection, (), size)
+
+
+def range_reads(
+    context: RunContext,
+    source: Source,
+    spark: Callable[[], Any],
+    unsent: UnsentChanges | None,
+    *,
+    beside_rounds: bool,
+) -> RangeReads:
+    """Return what reads ranges in the tasks of a session; ``beside_rounds``: some of its cores are left to rounds."""
+    from cdc_core.lake.schema.lake_schema import lake_properties
+
+    config, paths = context.config, context.paths
+    work = ReadRange(context.plan, connection_string(config.postgres), paths.staged)
+
+    def threads() -> int:
+        room = parallelism(spark())
+        wanted = parallel_ranges(config.engine.snapshot_threads, config.snapshot.snapshot_max_threads, room)
+        return max(1, min(wanted, room // 2)) if beside_rounds else wanted
+
+    return RangeReads(
+        Reader(spark, work, threads, config.engine.snapshot_rows_per_partition),
+        source.describing,
+        chunk_reader(context),
+        paths,
+        context.scope,
+        lake_properties(config.lake.lake_history_minutes),
+        unsent,
+    )

@@ -1,0 +1,192 @@
+"""Rows of incremental snapshots that were read and are not in their lake tables yet: one Delta table for all tables.
+
+    task    reads a range ─▶ one data file: a row for each chunk, then one with the facts of the range
+    driver  one commit adds the file                              the range is *staged*, and survives every process
+    stream  writes the rows to the lake table ─▶ one commit removes the file
+
+A chunk is kept as Arrow's stream format in a column of bytes, so that one table holds rows of all tables and versions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdc_core.errors import TransientError, UnreadableError
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.log_table import log_table
+from cdc_core.lake.delta.table import DeltaTable
+
+_log = logging.getLogger(__name__)
+
+_SCHEMA = pa.schema(
+    [
+        ("facts", pa.string()),
+        ("visible", pa.string()),
+        ("floor", pa.int64()),
+        ("rows", pa.int64()),
+        ("chunk", pa.binary()),
+    ]
+)
+_HEADS = ["facts", "visible", "floor", "rows"]
+_MOST_ROWS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChunk:
+    """One chunk of a staged range, at ``place`` in its file: the text of its pg_snapshot, its floor, and its rows."""
+
+    place: int
+    visible: str
+    floor: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A staged range: its data file, the text that describes it, and its chunks in reading order."""
+
+    file: DataFile
+    facts: str
+    chunks: tuple[StagedChunk, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in all chunks."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+
+class StagedRows:
+    """The staged ranges of one connector, of all processes. For one thread."""
+
+    def __init__(self, path: str, properties: dict[str, str]) -> None:
+        self._path = path
+        self._properties = properties
+        self._opened: DeltaTable | None = None
+        self._known: dict[str, StagedFile] = {}
+        self._said: set[str] = set()
+
+    def create(self) -> None:
+        """Create the table if it is missing: tasks write files for it."""
+        self._log()
+
+    def look(self) -> list[StagedFile]:
+        """Return what is staged now. Raises LakeError."""
+        if self._opened is None:
+            self._opened = DeltaTable.open(self._path)
+        if self._opened is None:
+            return []
+        self._opened.refresh()
+        found = {file.path: self._known.get(file.path) or self._described(file) for file in self._opened.files}
+        self._known = {path: each for path, each in found.items() if each is not None}
+        return list(self._known.values())
+
+    def add(self, file: DataFile, instead_of: DataFile | None = None) -> None:
+        """Stage a file that a task has written; ``instead_of`` is removed in the same commit.
+
+        Nothing is added if ``instead_of`` is no longer staged. Raises TransientError after repeated conflicts.
+        """
+        log = self._log()
+
+        def attempt() -> bool:
+            before = [each for each in log.files if instead_of is not None and each.path == instead_of.path]
+            if instead_of is not None and not before:
+                return False
+            log.commit([file], before)
+            return True
+
+        log.refresh()
+        if not on_conflict(attempt, log):
+            log.discard([file])
+        elif instead_of is not None:
+            log.discard([instead_of])
+
+    def remove(self, files: Iterable[DataFile]) -> None:
+        """Remove ranges that were written to their lake tables, or are not to be. May be repeated."""
+        if (wanted := {file.path for file in files}) and self._opened is not None:
+            log = self._opened
+
+            def attempt() -> list[DataFile]:
+                there = [each for each in log.files if each.path in wanted]
+                if there:
+                    log.commit((), there)
+                return there
+
+            log.refresh()
+            log.discard(on_conflict(attempt, log))
+
+    def discard(self, file: DataFile) -> None:
+        """Remove a file that was not staged."""
+        self._log().discard([file])
+
+    def _described(self, file: DataFile) -> StagedFile | None:
+        """Return what a file has; None, with a warning, if it cannot be read: other ranges are not held up by it."""
+        assert self._opened is not None
+        try:
+            heads = self._opened.read(file, _HEADS)
+        except UnreadableError as error:
+            if file.path not in self._said:
+                self._said.add(file.path)
+                _log.warning("A staged range is left out, because its file cannot be read: %s", error.message)
+            return None
+        *chunks, facts = heads.to_pylist()  # row-wise: one row a chunk of about a thousand rows
+        made = (StagedChunk(at, each["visible"], each["floor"], each["rows"]) for at, each in enumerate(chunks))
+        return StagedFile(file, facts["facts"], tuple(made))
+
+    def _log(self) -> DeltaTable:
+        self._opened = log_table(self._opened, self._path, _SCHEMA, self._properties)
+        return self._opened
+
+
+def write_staged(path: str, chunks: Iterator[tuple[str, int, pa.RecordBatch]], facts: Iterator[str]) -> DataFile:
+    """Write the chunks of a range (pg_snapshot, floor, lake rows), then what describes it; in a task.
+
+    ``facts`` is asked for its only text after the last chunk.
+    """
+    table = DeltaTable.open(path)
+    if table is None:
+        raise TransientError(f"The Delta table {path} no longer exists.", "The range is read again.")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for visible, floor, batch in chunks:
+            yield _row(None, visible, floor, batch.num_rows, _packed(batch))
+        yield _row(next(facts), None, None, None, None)
+
+    (file,) = table.write_stream(rows(), _SCHEMA, _MOST_ROWS, None, name="range")
+    return file
+
+
+def read_staged(path: str, file: DataFile, places: Sequence[int]) -> list[pa.Table]:
+    """Return the lake rows of the chunks at ``places``, ascending. Raises TransientError if the file is gone."""
+    table = DeltaTable.open(path)
+    if table is None:
+        raise TransientError(f"The Delta table {path} no longer exists.", "The rows will be read again.")
+    try:
+        found = table.read_at(file, pa.array(places, pa.int64()).to_numpy(), ["chunk"])
+    except UnreadableError as error:
+        raise TransientError(error.message, "It is tried again; the range can be asked for again.") from None
+    return [_unpacked(octets.as_buffer()) for octets in found.column("chunk")]
+
+
+def _row(
+    facts: str | None, visible: str | None, floor: int | None, rows: int | None, chunk: pa.Buffer | None
+) -> pa.RecordBatch:
+    values = (facts, visible, floor, rows, chunk)
+    columns = [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _unpacked(buffer: pa.Buffer) -> pa.Table:
+    with pa.ipc.open_stream(buffer) as reader:
+        return reader.read_all()

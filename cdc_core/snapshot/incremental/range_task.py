@@ -1,0 +1,127 @@
+"""Reads one range of a table in a Spark task: consecutive chunks, each one statement with a snapshot of its own.
+
+    largest key ─▶ chunk, chunk, … (pg_snapshot, floor, lake rows) ─▶ end of the WAL ─▶ one file, not yet staged
+
+The rows are typed as in the lake before they are written anywhere, because some may have to be masked. No transaction
+is longer than one statement, and one chunk is in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.clock import now_us
+from cdc_core.errors import CdcError, LakeError
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.stores.staged_rows import write_staged
+from cdc_core.postgres.connect import ConnectionString
+from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.snapshot.incremental.bounds import Bound, floor_of, take_bound
+from cdc_core.snapshot.incremental.chunk import ChunkQuery
+from cdc_core.snapshot.incremental.progress import Key
+from cdc_core.snapshot.incremental.staged import RangeFacts
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeQuery:
+    """What a task reads: the range of ``facts`` by ``query``. ``bounds`` were taken before, in the driver."""
+
+    facts: RangeFacts
+    query: ChunkQuery
+    bounds: tuple[Bound, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFile:
+    """The file that was written, and its rows; or the error because of which there is none."""
+
+    file: DataFile | None = None
+    rows: int = 0
+    error: CdcError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """Reads ranges into files of the table of staged rows at ``path``; picklable."""
+
+    plan: TypingPlan
+    connection: ConnectionString
+    path: str
+    armed: failpoints.Armed | None = field(default_factory=failpoints.armed)
+
+    def __call__(self, wanted: RangeQuery) -> RangeFile:
+        """Return the range's file; the error of the server, of a value or of the lake is in the result."""
+        failpoints.adopt(self.armed)
+        try:
+            with closing(ChunkConnection(self.connection)) as connection:
+                made = _Reading(self, wanted, connection)
+                return RangeFile(write_staged(self.path, made.chunks(), made.facts()), made.rows)
+        except CdcError as error:
+            return RangeFile(error=error)
+        except Exception as error:
+            table = wanted.query.table.id
+            _log.exception("A range of %s could not be read.", table)
+            return RangeFile(
+                error=LakeError(
+                    f"A range of {table} could not be read ({type(error).__name__}).",
+                    "Please report this with the executor's log.",
+                )
+            )
+
+    def __repr__(self) -> str:
+        return "ReadRange()"
+
+
+class _Reading:
+    """The reading of one range. ``facts`` are complete after the last of ``chunks``."""
+
+    def __init__(self, work: ReadRange, wanted: RangeQuery, connection: ChunkConnection) -> None:
+        self._typer = work.plan.typer(wanted.query.table)
+        self._wanted = wanted
+        self._connection = connection
+        self._bounds = wanted.bounds
+        self.rows = 0
+
+    def chunks(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+        self._bounds = (*self._bounds, take_bound(self._connection))
+        for lines, visible in self._lines():
+            rows = self._typer.reads(self._wanted.query.decoded(lines), 0, now_us())
+            self.rows += rows.num_rows
+            yield visible, floor_of(visible, self._bounds), rows
+
+    def facts(self) -> Iterator[str]:
+        failpoints.hit(failpoints.BEFORE_STAGING)
+        yield replace(self._wanted.facts, reached=int(self._connection.wal_end())).to_json()
+
+    def _lines(self) -> Iterator[tuple[bytes, str]]:
+        query, wanted = self._wanted.query, self._wanted.facts.range
+        if wanted.keys:
+            lines, visible = self._read(query.of_keys(wanted.keys))
+            yield from [(lines, visible)] if lines else ()
+            return
+        after, upto = wanted.after, wanted.upto or self._largest()
+        while upto is not None:
+            lines, visible = self._read(query.chunk(after, upto))
+            if lines:
+                yield lines, visible
+            if lines.count(b"\n") < query.size:
+                return
+            after = query.last_key(lines)
+
+    def _largest(self) -> Key | None:
+        """The largest key of now: rows with a larger one are in the stream, and are not waited for."""
+        lines, _ = self._read(self._wanted.query.largest())
+        return self._wanted.query.largest_key(lines)
+
+    def _read(self, statement: str) -> tuple[bytes, str]:
+        found = self._connection.read(statement, is_users=self._wanted.query.is_users)
+        return found.rows[0], found.visible

@@ -1,0 +1,81 @@
+"""Incremental snapshots as their callers see them: ranges of keys, progress, and what became of each range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_core.schema.table import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """One range of a table's key, which can be read, and read again, alone: ``number`` of ``count``, from 1 on.
+
+    ``rows`` is the server's estimate, None if the table was never analysed. ``plan`` names the division of the table's
+    key into ranges: as long as it is the same, so is the range.
+    """
+
+    table: TableId
+    number: int
+    count: int
+    rows: int | None = None
+    plan: str = ""
+
+    @property
+    def name(self) -> str:
+        """``schema.table|0007``: the range's name in commands and as a partition."""
+        return f"{self.table}|{self.number:04d}"
+
+    @staticmethod
+    def parse(name: str) -> tuple[TableId, int | None]:
+        """Return the table and the number that a name has, None for all ranges of the table. Raises ValueError."""
+        table, bar, number = name.rpartition("|")
+        if bar and not (number.isdecimal() and int(number)):
+            raise ValueError("schema.table|NUMBER, with a number from 1 on, or schema.table")
+        return TableId.of_text(table if bar else name), int(number) if bar else None
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalProgress:
+    """Progress of the incremental snapshot of one table: of ``ranges``, how many are read, and are in the lake table.
+
+    ``rows`` were read in ``seconds``; ``rows_expected`` is an estimate, None if there is none.
+    """
+
+    table: TableId
+    rows: int
+    ranges_read: int
+    ranges_applied: int
+    ranges: int
+    seconds: float = 0.0
+    rows_expected: int | None = None
+
+    @property
+    def rows_per_second(self) -> float:
+        """The rate at which rows were read."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def rows_left(self) -> int | None:
+        """Rows that are still to be read; None if that is not known."""
+        return None if self.rows_expected is None else max(0, self.rows_expected - self.rows)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that the rest takes at this rate; None if that is not known."""
+        left, rate = self.rows_left, self.rows_per_second
+        return None if left is None or not rate else left / rate
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReport:
+    """What became of one range. ``is_applied``: its rows are in the lake table.
+
+    Otherwise ``reason`` says why not; rows that are staged are written by the run that streams next.
+    """
+
+    range: KeyRange
+    rows: int
+    is_applied: bool
+    reason: str = ""
+    seconds: float = 0.0

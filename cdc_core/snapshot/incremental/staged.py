@@ -1,0 +1,128 @@
+"""A staged range: what was read of a table, under which description of it, and from when on it may be written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from cdc_core.lake.stores.staged_rows import StagedFile
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.chunk import ChunkFile
+from cdc_core.snapshot.incremental.progress import Collection, Key
+
+
+@dataclass(frozen=True, slots=True)
+class RangeToRead:
+    """One range of a table's key, in a request: the rows after one key up to another (None: the table's ends).
+
+    ``number`` counts from 1; 0 for rows of ``keys``, which are then all that is read. ``since``: changes after this LSN
+    are searched for rows that moved to another key, so no row of the request was read before it.
+    """
+
+    request: str
+    number: int
+    collection: Collection
+    since: int
+    after: Key | None = None
+    upto: Key | None = None
+    keys: tuple[Key, ...] = ()
+
+    @property
+    def table(self) -> TableId:
+        """The table's name."""
+        return self.collection.table
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFacts:
+    """The range that was read, and ``table``, the description under which its rows were read.
+
+    ``token`` is that of the lake table's snapshot when it was read, ``epoch`` the stream's: rows that were read before
+    another snapshot are not written. ``reached`` is the end of the WAL after the last chunk. ``id`` names this reading.
+    """
+
+    id: str
+    range: RangeToRead
+    table: TableSchema
+    token: int
+    epoch: int
+    reached: int = 0
+
+    def to_json(self) -> str:
+        """Return a text that ``from_json`` converts to an equal value."""
+        one = self.range
+        raw = {
+            "id": self.id,
+            "request": one.request,
+            "number": one.number,
+            "collection": [*one.table, one.collection.condition, one.collection.surrogate_key],
+            "since": one.since,
+            "after": one.after,
+            "upto": one.upto,
+            "keys": one.keys,
+            "table": self.table.to_json(),
+            "token": self.token,
+            "epoch": self.epoch,
+            "reached": self.reached,
+        }
+        return json.dumps(raw, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> RangeFacts:
+        """The inverse of ``to_json``."""
+        raw = json.loads(text)
+        schema, table, condition, surrogate = raw["collection"]
+        wanted = RangeToRead(
+            raw["request"],
+            raw["number"],
+            Collection(TableId(schema, table), condition, surrogate),
+            raw["since"],
+            None if raw["after"] is None else tuple(raw["after"]),
+            None if raw["upto"] is None else tuple(raw["upto"]),
+            tuple(tuple(key) for key in raw["keys"]),
+        )
+        described = TableSchema.from_json(raw["table"])
+        return cls(raw["id"], wanted, described, raw["token"], raw["epoch"], raw["reached"])
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRange:
+    """A range that is staged: its facts, and the file with its rows."""
+
+    facts: RangeFacts
+    staged: StagedFile
+
+    @classmethod
+    def of(cls, staged: StagedFile) -> StagedRange:
+        """Return what a staged file has."""
+        return cls(RangeFacts.from_json(staged.facts), staged)
+
+    @property
+    def table(self) -> TableId:
+        """The table's name."""
+        return self.facts.range.table
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """The request and the number of the range: the same for all readings of it."""
+        return self.facts.range.request, self.facts.range.number
+
+    @property
+    def floor(self) -> int:
+        """An LSN up to which every chunk shows every commit, and changes have not to be searched."""
+        return min([self.facts.range.since, *(chunk.floor for chunk in self.staged.chunks)])
+
+    def slices(self, most: int) -> list[tuple[ChunkFile, ...]]:
+        """Return the chunks in groups of at least ``most`` rows, each to be written in one commit; at least one group.
+
+        The same groups each time: a range that is written again is written under the same ordinals.
+        """
+        path = self.staged.file.path
+        found: list[list[ChunkFile]] = [[]]
+        rows = 0
+        for chunk in self.staged.chunks:
+            if rows >= most:
+                found, rows = [*found, []], 0
+            found[-1].append(ChunkFile(path, chunk.rows, chunk.visible, chunk.floor, place=chunk.place))
+            rows += chunk.rows
+        return [tuple(each) for each in found]

@@ -1,0 +1,104 @@
+"""Incremental snapshots as jobs: ranges read in parallel Spark tasks, with and without a stream beside them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from cdc_core.assemble import Connector
+from cdc_core.config.connector import load
+from cdc_core.engine.reports import Until
+from cdc_core.errors import TableError
+from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
+from tests.support.lake import difference, lake_path, lake_settings, rows, write_properties
+from tests.support.spark import test_session
+from tests.support.waits import patient, wait_until
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+
+NOTES, LINES = TableId("public", "notes"), TableId("public", "lines")
+SCHEMA = """
+create table notes (id int primary key, title text, body text);
+alter table notes alter column body set storage external;
+create table lines (a int, b text collate "C", v int, primary key (a, b));
+create table keyless (v int);
+alter table keyless replica identity full;
+insert into notes select g, 'note ' || g, repeat(md5(g::text), 100) from generate_series(1, 400) g;
+insert into lines select g % 20, 'k' || g, g from generate_series(1, 400) g;
+analyze;
+"""
+
+
+def connector_file(pg, database: str, folder: Path, **more: str) -> Path:
+    settings = {
+        "table.include.list": "public.notes,public.lines,public.keyless",
+        "snapshot.mode": "no_data",
+        "incremental.snapshot.chunk.size": "10",
+        "wal2lake.snapshot.rows.per.partition": "100",
+        **lake_settings(folder),
+        **more,
+    }
+    return write_properties(folder / "jobs.properties", pg.properties(database, **settings))
+
+
+def test_without_a_stream_a_job_reads_its_ranges_and_streams_until_they_are_written(pg, tmp_path):
+    database = pg.database("jobs")
+    pg.execute(database, SCHEMA)
+    file = connector_file(pg, database, tmp_path, **{"wal2lake.changelog.reads": "true"})
+    connector = Connector.from_file(file)
+    connector.initial_snapshot(spark=test_session())
+    connector.stream(Until(idle_seconds=0.2, max_seconds=1500), test_session())
+    # Changes before the ranges are read; large values that no event holds; a row that moves to another range.
+    pg.execute(database, "update notes set title = 'x' where id % 3 = 0; update notes set id = 1000 where id = 7")
+    planned = connector.plan_incremental([NOTES, LINES])
+    assert len(planned) > 4 and planned == connector.plan_incremental([NOTES, LINES]), "a plan is kept"
+    told, done = list[IncrementalProgress](), list[RangeReport]()
+    reports = connector.incremental_snapshot(
+        ["public.notes", "public.lines"], test_session(), on_progress=told.append, on_range=done.append
+    )
+    assert [each.range for each in reports] == planned and all(each.is_applied for each in reports)
+    assert sorted(each.range.name for each in done) == sorted(each.name for each in planned)
+    assert sum(each.rows for each in reports) == 800
+    assert difference(file, [NOTES, LINES]) == []
+    last = next(each for each in reversed(told) if each.table == NOTES)
+    assert (last.ranges_read, last.ranges_applied, last.rows) == (last.ranges, last.ranges, 400)
+    pg.drop_database(database)
+
+
+def test_one_range_is_read_again_alone_and_what_cannot_be_read_is_refused_before(pg, tmp_path):
+    database = pg.database("jobs")
+    pg.execute(database, SCHEMA)
+    file = connector_file(pg, database, tmp_path, **{"snapshot.mode": "initial"})
+    connector, config = Connector.from_file(file), load(file)
+    connector.initial_snapshot(spark=test_session())
+    second = connector.plan_incremental([NOTES])[1]
+    deltalake.DeltaTable(str(lake_path(config, NOTES))).update({"title": "'damaged'"})
+    (report,) = connector.incremental_snapshot([second.name], test_session())
+    assert report.is_applied and 0 < report.rows < 400
+    (found,) = rows(lake_path(config, NOTES), "select count(*) as n from t where title = 'damaged'")
+    assert found["n"] == 400 - report.rows
+    for wanted in ("public.keyless", "public.nothing", "public.notes|0099", "notes|x"):
+        with pytest.raises(TableError):
+            connector.incremental_snapshot([second.name, wanted], test_session())
+    pg.drop_database(database)
+
+
+def test_two_jobs_of_one_table_beside_a_stream_are_exact(pg, program, tmp_path):
+    database = pg.database("jobs")
+    pg.execute(database, SCHEMA)
+    file = connector_file(pg, database, tmp_path)
+    assert program.stream(file).returncode == 0
+    with program.started("run", file, "--max-seconds", "1500", own_java=True) as run:
+        run.wait_for("streaming")
+        pg.execute(database, "delete from notes where id % 5 = 0; update notes set id = id + 2000 where id % 7 = 0")
+        session = test_session()
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(Connector.from_file(file).incremental_snapshot, [str(NOTES)], session) for _ in "12"]
+            assert all(each.is_applied for job in jobs for each in job.result(patient(500)))
+        wait_until(lambda: not difference(file, [NOTES]), 120, "the lake table")
+        assert run.end(2) == 0, run.said()[-3000:]
+    pg.drop_database(database)
