@@ -21,6 +21,7 @@ from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.envelopes.table_rows import OnProgress, TableRows
 from cdc_core.engine.reading.own_rows import OwnRows
 from cdc_core.engine.reading.seen import Seen
+from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.envelope.context import EnvelopeContext
@@ -129,6 +130,11 @@ class Events:
     def seen(self) -> Seen:
         """What of the stream was received; may be asked by any thread."""
         return self._run.seen
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What is written and not durable; may be asked by any thread."""
+        return self._marked.output.waiting
 
     @property
     def tables(self) -> list[TableSchema]:

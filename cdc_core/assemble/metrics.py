@@ -89,11 +89,11 @@ class Meter:
 
         return replace(given, on_batch=on_batch, on_round=on_round, on_unmerged=on_unmerged)
 
-    def follow(self, seen: Seen, waiting: Callable[[], Waiting] | None = None) -> None:
+    def follow(self, seen: Seen, waiting: Callable[[], Waiting | None] = lambda: None) -> None:
         """Show what a connection has received, and what of that is not durable, until the stream is disconnected."""
 
         def facts() -> StreamFacts:
-            held = None if waiting is None else waiting()
+            held = waiting()
             last = seen.last
             position = {} if last is None else dict(zip(_POSITION, astuple(last)[2:], strict=True))
             position = {name: value for name, value in position.items() if value is not None}

@@ -35,12 +35,16 @@ _ABORT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """``leaves_out``: records that Kafka does not take are left out with a warning (errors.tolerance=all)."""
+    """``leaves_out``: records that Kafka does not take are left out with a warning (errors.tolerance=all).
+
+    ``most_records``: how many librdkafka keeps.
+    """
 
     servers: str
     stall_seconds: float
     is_transactional: bool = False
     leaves_out: bool = False
+    most_records: int = 1_000_000
 
 
 class Delivery:
@@ -64,6 +68,16 @@ class Delivery:
         self._reported = reported
         self._in_transaction = False
         self._failed: list[tuple[Any, Refused | None]] = []
+
+    @property
+    def kept(self) -> int:
+        """How many records librdkafka has that are not acknowledged; may be asked by any thread."""
+        return len(self._producer)
+
+    @property
+    def most_kept(self) -> int:
+        """How many it may have."""
+        return self._settings.most_records
 
     def send(self, records: pa.Table) -> None:
         """Give records (RECORDS) to librdkafka, which sends them. Raises CdcError."""

@@ -57,7 +57,8 @@ def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tupl
         positions.await_others(java.consumer_settings(options), servers)
     stored = positions.read(java.consumer_settings(options), servers)
     seconds = options.kafka_stall_timeout_ms / 1000
-    made = DeliverySettings(servers, seconds, is_transactional, leaves_out=connector.leaves_out)
+    most = int(settings["queue.buffering.max.messages"])
+    made = DeliverySettings(servers, seconds, is_transactional, connector.leaves_out, most)
     messages = Messages(are_texts=connector.headers_are_texts)
     publisher = Publisher(Delivery(producer, made, positions, topics, messages, reported))
     try:

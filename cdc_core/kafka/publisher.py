@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -29,6 +30,16 @@ _POLL_SECONDS = 0.1
 _JOIN_SECONDS = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """Records that were put and are not acknowledged, and how many may be; bytes of those not given to librdkafka."""
+
+    records: int
+    most_records: int
+    bytes: int
+    most_bytes: int
+
+
 class Publisher:
     """The way to Kafka of one run. The public methods are for one thread, the caller's; ``close`` at the end."""
 
@@ -36,7 +47,7 @@ class Publisher:
         self._delivery = delivery
         self._changed = threading.Condition()
         self._queue: deque[pa.Table | str] = deque()
-        self._queued_bytes = 0
+        self._queued_bytes = self._queued_records = 0
         self._pending = 0
         self._unmarked = 0
         self._durable = ""
@@ -65,6 +76,13 @@ class Publisher:
             return not self._unmarked
 
     @property
+    def unacknowledged(self) -> Unacknowledged:
+        """What waits; may be asked by any thread."""
+        with self._changed:
+            records, octets = self._queued_records, self._queued_bytes
+        return Unacknowledged(records + self._delivery.kept, self._delivery.most_kept, octets, _QUEUED_BYTES)
+
+    @property
     def durable(self) -> str:
         """The last position that is durable, empty before the first."""
         with self._changed:
@@ -76,6 +94,7 @@ class Publisher:
         with self._changed:
             self._raise()
             self._unmarked += records.num_rows
+            self._queued_records += records.num_rows
             self._add(records, records.nbytes)
 
     def mark(self, position: str) -> None:
@@ -136,7 +155,9 @@ class Publisher:
                 self._delivery.send(item)
             with self._changed:
                 self._pending -= 1
-                self._queued_bytes -= 0 if isinstance(item, str) else item.nbytes
+                if not isinstance(item, str):
+                    self._queued_bytes -= item.nbytes
+                    self._queued_records -= item.num_rows
                 self._changed.notify_all()
 
     def _next(self) -> pa.Table | str | None:

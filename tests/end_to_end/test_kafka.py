@@ -110,9 +110,14 @@ def running(pg: Cluster, database: str, run: Running) -> None:
 
 def seen(port: int, context: str) -> float:
     """The number of events that the run's metrics show."""
+    return shown(port, "TotalNumberOfEventsSeen", context)
+
+
+def shown(port: int, attribute: str, context: str = "streaming") -> float:
+    """One of the run's metrics."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
-    [found] = re.findall(rf'TotalNumberOfEventsSeen{{context="{context}".*}} (\S+)', text)
+    [found] = re.findall(rf'{attribute}{{context="{context}".*}} (\S+)', text)
     return float(found)
 
 
@@ -197,6 +202,9 @@ def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: 
         frail.stop(kill=True)
         for number in range(4, 8):
             one_round(pg, only, number)
+        assert shown(port, "MaxQueueSizeInBytes") > 0 <= shown(port, "CurrentQueueSizeInBytes")
+        capacity = shown(port, "QueueTotalCapacity")
+        wait_until(lambda: shown(port, "QueueRemainingCapacity") < capacity, 60, "records that are not acknowledged")
         one_round(pg, database, 2)
         wait_until(lambda: difference(file, [ITEMS]) == [], 60, "the lake without Kafka", pause=0.5)
         [(end,)] = pg.execute(database, "select pg_current_wal_insert_lsn()::text")
@@ -207,6 +215,7 @@ def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: 
         one_round(pg, only, 8)
         wait_until(lambda: len(topics.messages("gone.public.items")) >= 20 * 9, 90, "all events", pause=0.5)
         wait_until(lambda: seen(port, "streaming") == 20 * 8 and seen(port, "snapshot") == 20, 30, "the metrics")
+        wait_until(lambda: shown(port, "QueueRemainingCapacity") == capacity, 30, "an empty queue")
         assert run_only.end(signal.SIGTERM) == 0, run_only.said()
         wait_until(lambda: len(topics.messages(topic)) >= 60, 90, "what waited", pause=0.5)
         reached = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where database = %s"

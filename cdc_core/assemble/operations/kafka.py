@@ -56,7 +56,7 @@ def stream_events(
         opened_events(context, metered.notification(on_notification)) as (events, source),
         connected(metered, [str(table.id) for table in events.tables]),
     ):
-        metered.follow(events.seen)
+        metered.follow(events.seen, lambda: events.waiting)
         events.tell(on_progress=metered.progress(None), on_batch=metered.hooks(hooks).on_batch)
         if hooks.on_start is not None:
             hooks.on_start()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from cdc_core.engine.envelopes.output import Position
+from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.errors import SourceError
 from cdc_core.kafka.publisher import Publisher
 from cdc_core.lsn import Lsn
@@ -34,6 +35,12 @@ class KafkaOutput:
     def has_room(self) -> bool:
         """Whether the publisher's queue is not full."""
         return self._publisher.has_room
+
+    @property
+    def waiting(self) -> Waiting:
+        """What Kafka has not acknowledged."""
+        found = self._publisher.unacknowledged
+        return Waiting(found.records, found.most_records, found.bytes, found.most_bytes)
 
     @property
     def is_marked(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
+from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.lsn import Lsn
 
 ROOM_SECONDS = 0.02
@@ -68,6 +69,10 @@ class Output(Protocol):
         """Whether more records may be written now without being held in memory beyond a bound."""
 
     @property
+    def waiting(self) -> Waiting | None:
+        """What is not durable yet, for any thread; None if nothing waits in this process."""
+
+    @property
     def is_marked(self) -> bool:
         """Whether nothing was written since the last mark."""
 
@@ -108,6 +113,7 @@ class EnvelopeOutput:
     """
 
     has_room = True
+    waiting = None
     is_settled = True
 
     def __init__(self, path: Path, slot: str, lines: Callable[[pa.Table], list[str]]) -> None:

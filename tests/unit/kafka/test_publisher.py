@@ -139,8 +139,11 @@ def test_a_position_is_written_after_the_records_are_acknowledged(case: Case) ->
     wait_until(lambda: len(case.producer.said) == 2, 5, "the records")
     assert not case.publisher.settle(0.05)
     assert (case.publisher.durable, case.publisher.is_settled) == ("", False)
+    wait_until(lambda: case.publisher.unacknowledged.records == 2, 5, "the records that librdkafka has")
     case.producer.answers.set()
     assert case.publisher.settle()
+    found = case.publisher.unacknowledged
+    assert (found.records, found.bytes, found.most_records) == (0, 0, 1_000_000)
     assert case.producer.said == [("t", b"a"), ("t", b"b"), "flushed", ("positions", b"one"), "flushed"]
     assert (case.publisher.durable, case.publisher.is_settled) == ("one", True)
 
