@@ -137,6 +137,15 @@ class LakeOptions:
         parse=_table_patterns,
         names=Named.CAPTURED,
     )
+    lake_change_feed_tables: tuple[str, ...] = option(
+        "wal2lake.lake.change.feed.tables",
+        (),
+        "Lake tables with Delta's change data feed: regular expressions that match schema.table. The rows that a "
+        "commit changes are then also written to files of their own, which Spark and deltalake read as changes. Every "
+        "reader can read such a table.",
+        parse=_table_patterns,
+        names=Named.CAPTURED,
+    )
     lake_commit_timestamps: bool = option(
         "wal2lake.lake.commit.timestamps",
         False,

@@ -60,6 +60,7 @@ class DeltaFeature(StrEnum):
     CLUSTERING = "clustering"
     COMMIT_TIMESTAMPS = "inCommitTimestamp"
     ROW_TRACKING = "rowTracking"
+    CHANGE_FEED = "changeDataFeed"
 
 
 class ChangeKind(StrEnum):

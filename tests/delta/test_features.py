@@ -229,7 +229,10 @@ def test_another_writer_with_the_same_position_is_in_the_way(tmp_path: Path) -> 
     ("statement", "name"),
     [
         ("alter table {t} add constraint few check (id < 100)", "CHECK constraint few"),
-        ("alter table {t} set tblproperties ('delta.enableChangeDataFeed' = 'true')", "change data feed"),
+        (
+            "alter table {t} set tblproperties ('delta.feature.allowColumnDefaults' = 'supported')",
+            "allowColumnDefaults",
+        ),
     ],
 )
 def test_what_another_program_demands_of_writers_stops_the_table_by_its_name(

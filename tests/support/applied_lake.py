@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.apply.changes import Changes, apply
 from cdc_core.lake.apply.ways import REWRITE, Ways
 from cdc_core.lake.delta.table import DeltaTable
@@ -17,10 +19,10 @@ REWRITTEN, MARKED = "rewritten", "marked"
 
 
 class AppliedLake:
-    """One Delta table; ``spark`` None: it is not read by Spark."""
+    """One Delta table; ``spark`` None: it is not read by Spark. ``key``: of the rows of its change data feed."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, spark: Any = None) -> None:
-        self.spark = spark
+    def __init__(self, folder: Path, schema: pa.Schema, spark: Any = None, key: Sequence[str] = ()) -> None:
+        self.spark, self.key = spark, key
         self.table = DeltaTable.create(str(folder / "lake"), schema, lake_properties(0))
         self.commits = 0
 
@@ -35,7 +37,9 @@ class AppliedLake:
             self.table.enable_vectors()
         rewrite = apply(self.table, changes, ways=Ways(0) if way == MARKED else REWRITE)
         added = [self.table.write(rows) for rows in rewrite.rows]
-        self.table.commit(added, rewrite.removed, marked=rewrite.marked, txns={"test": self.commits})
+        changes_made = change_files(self.table, added, rewrite.removed, rewrite.marked, self.key)
+        told = {"txns": {"test": self.commits}, "changes": changes_made}
+        self.table.commit(added, rewrite.removed, marked=rewrite.marked, **told)
         return rewrite.inserted, rewrite.updated, rewrite.deleted
 
     @property

@@ -19,6 +19,7 @@ from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.absent import AbsentRows
+from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.apply.changes import Changes, apply, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.apply.ways import MARK_BYTES, Ways, uses_index
@@ -185,7 +186,9 @@ def _commit(
     check_epoch(lake, scope, table)
     txns = {merge_app(scope, table, token): merge.to_lsn, **(more or {})}
     metadata = {"slot": scope, "lsn": merge.to_lsn, "snapshot": token}
-    return lake.commit(added, removed, marked=marked, txns=txns, metadata=metadata, replace=replace)
+    added, removed, marked = list(added), list(removed), list(marked)
+    changes = change_files(lake, added, removed, marked, merge_key(merge.table))
+    return lake.commit(added, removed, marked=marked, changes=changes, txns=txns, metadata=metadata, replace=replace)
 
 
 def _allow_marks(lake: DeltaTable) -> None:

@@ -16,36 +16,33 @@ takes the memory of a part; parts of a table that is larger than one are on loca
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_core.errors import TableError
+from cdc_core.lake.apply.paired_parts import PART_BYTES, PairedParts
 from cdc_core.lake.delete_columns import FROM_LSN, POSITION, TO_INDEX, TO_LSN, as_live, is_live, mode_of, with_column
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.names import OWN_NAMES, RESCUED, helper
+from cdc_core.lake.names import OWN_NAMES, RESCUED
 from cdc_core.lake.reduce.history import closed, reopened
 from cdc_core.lake.reduce.latest import image_schema
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.soft import marked
-from cdc_core.lake.rows.buckets import Buckets
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
-from cdc_core.lake.rows.key_hash import Hashes, row_hashes
+from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.schema.lake_schema import holds
 from cdc_core.schema.table import TableId
 
-_PART_BYTES = 64 << 20
-_SHOWN = helper("__shown")
 EPOCH_LSNS = 2**56
 """More than any LSN. A kept row of an earlier epoch has its LSNs less this number for each epoch since: they are
 negative, so the row is before everything of the present epoch, and their order is the same.
@@ -66,7 +63,7 @@ class KeptRows:
     at: Truncation
     keeps_dropped: bool = True
     epochs: int = 0
-    part_bytes: int = _PART_BYTES
+    part_bytes: int = PART_BYTES
 
     @property
     def earlier_by(self) -> int:
@@ -117,7 +114,7 @@ def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kep
     schema = grown_schema(lake.schema, snapshot, kept)
     merge = _soft if mode_of(snapshot.names) is DeleteMode.SOFT else _history
     with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:
-        return merge(lake, files, snapshot, _Parts(Path(folder), schema, kept.part_bytes), kept)
+        return merge(lake, files, snapshot, PairedParts(Path(folder), schema, kept.part_bytes), kept)
 
 
 def adapted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -172,48 +169,10 @@ def is_after(rows: pa.Table, at: Truncation, names: Sequence[str] = POSITION) ->
     return np.asarray((lsn >= at.lsn) & (index >= 0))
 
 
-class _Parts:
-    """Rows of the table and of the snapshot, in columns of ``schema``: those with one hash are in one part."""
-
-    def __init__(self, folder: Path, schema: pa.Schema, most_bytes: int) -> None:
-        self._folder, self.schema, self.most_bytes = folder, schema, most_bytes
-        self._held: list[tuple[pa.Table, Hashes]] = []
-        self._octets = 0
-        self._buckets: Buckets | None = None
-
-    def add(self, rows: pa.Table, hashes: Hashes, *, is_shown: bool) -> None:
-        """Add rows, with the hashes of what they are compared by. Shape: table[N], uint64[N]"""
-        if not rows.num_rows:
-            return
-        rows = conform(rows, self.schema).append_column(_SHOWN, pa.repeat(is_shown, rows.num_rows))
-        self._octets += rows.nbytes
-        if self._buckets is None and self._octets <= self.most_bytes:
-            self._held.append((rows, hashes))
-            return
-        self._buckets = self._buckets or Buckets(self._folder / "parts", self.most_bytes)
-        for each in [*self._held, (rows, hashes)]:
-            self._buckets.add(*each)
-        self._held = []
-
-    def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """Yield the parts: rows of the table, rows of the snapshot."""
-        for part in self._parts():
-            is_shown = column(part, _SHOWN)
-            rows = part.drop_columns([_SHOWN])
-            yield rows.filter(pc.invert(is_shown)), rows.filter(is_shown)
-
-    def _parts(self) -> Iterator[pa.Table]:
-        if self._buckets is not None:
-            yield from self._buckets.parts()
-            self._buckets.close()
-        elif self._held:
-            yield pa.concat_tables([rows for rows, _ in self._held])
-
-
 class _Written:
     """Files that are written as rows come, of about the size of a part."""
 
-    def __init__(self, lake: DeltaTable, parts: _Parts) -> None:
+    def __init__(self, lake: DeltaTable, parts: PairedParts) -> None:
         self._lake, self._schema, self._most_bytes = lake, parts.schema, parts.most_bytes
         self._held: list[pa.Table] = []
         self._files: list[DataFile] = []
@@ -237,16 +196,18 @@ class _Written:
         self._held = []
 
 
-def _soft(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: _Parts, kept: KeptRows) -> Merged:
+def _soft(
+    lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: PairedParts, kept: KeptRows
+) -> Merged:
     columns = KeyColumns.of(kept.key, snapshot)
     for file in files:
         keys = lake.read_as(file, pa.schema([snapshot.field(name) for name in columns.read]))
-        parts.add(keys, row_hashes(columns.parts(keys)), is_shown=True)
+        parts.add(keys, row_hashes(columns.parts(keys)), is_new=True)
     for file in lake.files:
         for batch in lake.batches(file):
             rows = earlier(adapted(batch, parts.schema), kept)
             rows = rows.filter(pa.array(~(is_live(rows) & is_after(rows, kept.at))))
-            parts.add(rows, row_hashes(columns.parts(rows)), is_shown=False)
+            parts.add(rows, row_hashes(columns.parts(rows)), is_new=False)
     gone = _Written(lake, parts)
     for held, shown in parts:
         index, _ = KeyIndex.of(columns, shown.select(columns.read).combine_chunks())
@@ -255,13 +216,15 @@ def _soft(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, part
     return Merged(parts.schema, [*files, *gone.files], list(lake.files), [])
 
 
-def _history(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: _Parts, kept: KeptRows) -> Merged:
+def _history(
+    lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: PairedParts, kept: KeptRows
+) -> Merged:
     names = image_schema(snapshot).names
     past, current = _Written(lake, parts), _Written(lake, parts)
     same_columns, removed = parts.schema.equals(lake.schema), list[DataFile]()
     for file in files:
         rows = lake.read_as(file, snapshot)
-        parts.add(rows, row_hashes([column(rows, name) for name in names]), is_shown=True)
+        parts.add(rows, row_hashes([column(rows, name) for name in names]), is_new=True)
     for file in lake.files:
         if same_columns and not kept.epochs and file.is_history and file.maximum.get(TO_LSN, kept.at.lsn) < kept.at.lsn:
             continue
@@ -273,7 +236,7 @@ def _history(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, p
             live = is_live(rows)
             past.add(rows.filter(pa.array(~live)))
             rows = rows.filter(pa.array(live))
-            parts.add(rows, row_hashes([column(rows, name) for name in names]), is_shown=False)
+            parts.add(rows, row_hashes([column(rows, name) for name in names]), is_new=False)
     for held, shown in parts:
         coder, codes = Tuples.number([column(shown, name) for name in names], exact=True)
         found = coder.codes([column(held, name) for name in names])

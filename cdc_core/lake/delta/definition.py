@@ -27,11 +27,12 @@ Field = dict[str, Any]
 
 VECTORS, MAPPING, WIDENING, NTZ = "deletionVectors", "columnMapping", "typeWidening", "timestampNtz"
 COMMIT_TIMESTAMPS, CLUSTERING, DOMAINS = "inCommitTimestamp", "clustering", "domainMetadata"
-ROW_TRACKING = "rowTracking"
+ROW_TRACKING, CHANGE_FEED = "rowTracking", "changeDataFeed"
 MAPPING_MODE, _LAST_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
 VECTORS_ENABLED, _WIDENING_ENABLED = "delta.enableDeletionVectors", "delta.enableTypeWidening"
 _TIMES_ENABLED = "delta.enableInCommitTimestamps"
 _ROW_TRACKING_ENABLED, _ROW_TRACKING_SUSPENDED = "delta.enableRowTracking", "delta.rowTrackingSuspended"
+_FEED_ENABLED = "delta.enableChangeDataFeed"
 _ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 _ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -43,7 +44,7 @@ _FOR_READERS = frozenset({VECTORS, MAPPING, WIDENING, NTZ, "v2Checkpoint"})
 _WRITER_FEATURES = {
     2: {"appendOnly", "invariants"},
     3: {"checkConstraints"},
-    4: {"changeDataFeed", "generatedColumns"},
+    4: {CHANGE_FEED, "generatedColumns"},
     5: {MAPPING},
     6: {"identityColumns"},
 }
@@ -106,6 +107,12 @@ class Definition:
             return ()
         return self.properties[_ROW_ID_COLUMN], self.properties[_ROW_VERSION_COLUMN]
 
+    @property
+    def feeds_changes(self) -> bool:
+        """Whether a commit has its changes in files of their own (``apply/change_feed``)."""
+        is_known = CHANGE_FEED in self.writers or self.versions[1] < _FEATURE_VERSIONS[1]
+        return is_known and self.properties.get(_FEED_ENABLED) == "true"
+
     def having(self, *features: str) -> Definition:
         """Return the definition with table features, which may be there already."""
         if set(features) <= self.writers:
@@ -143,6 +150,10 @@ class Definition:
         return self.having(DOMAINS, ROW_TRACKING).with_properties(
             {**names, **self.properties, _ROW_TRACKING_ENABLED: "true"}
         )
+
+    def with_change_feed(self) -> Definition:
+        """Return the definition of a table whose changes can be read."""
+        return self.having(CHANGE_FEED).with_properties({_FEED_ENABLED: "true"})
 
     def with_clustering(self) -> Definition:
         """Return the definition of a table whose clustering columns are in its domain metadata."""

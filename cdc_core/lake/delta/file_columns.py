@@ -13,6 +13,11 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.definition import Definition
 from cdc_core.lake.delta.parquet_files import Columns
 
+CHANGES = "_change_data"
+"""The folder of change data files in a table's folder."""
+CHANGE_TYPE = "_change_type"
+"""The column of change data files that says what happened to the row."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
@@ -52,6 +57,11 @@ class FileColumns:
     def of_rows_of_commit(self, rows: pa.Table, schema: pa.Schema) -> Columns:
         """As ``of_rows``, under the columns of the next commit."""
         return self.of_commit(schema, row_tracking.without_empty(rows, self.definition.row_tracking))
+
+    def of_changes(self) -> Columns:
+        """Return the columns of change data files."""
+        columns, kind = self._stored(self.schema, ()), pa.field(CHANGE_TYPE, pa.string())
+        return Columns(columns.schema.append(kind), columns.stored.append(kind), 1)
 
     def filled(self, rows: pa.Table, file: DataFile, places: np.ndarray) -> pa.Table:
         """Return rows of a file with ids and commit versions, if they have these columns. Shape: int64[N]"""

@@ -52,6 +52,8 @@ class Folder:
         if not self.is_local:
             return self._filesystem().open_output_stream(name)
         try:
+            if "/" in name:
+                (Path(self.uri) / name).parent.mkdir(exist_ok=True)
             return pa.OSFile(str(Path(self.uri) / name), "wb")
         except NO_ACCESS as error:
             raise UnreadableError(

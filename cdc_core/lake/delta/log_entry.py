@@ -29,7 +29,7 @@ class LogEntry:
     change. ``replaces``: the files removed are all that the table had. ``made``: when, in milliseconds since 1970.
     ``committed``: the commit's own time, later than those before it, if ``has_commit_time``. ``assigns_row_ids``: the
     table has row tracking; ``keeps_row_ids``: rows that were updated or moved have the ids that they had;
-    ``highest_row_id``: of the table after the commit, None for no change.
+    ``highest_row_id``: of the table after the commit, None for no change. ``changes``: files of its change data feed.
 
     A file with another vector than before is removed with the old and added with the new one.
     """
@@ -49,6 +49,7 @@ class LogEntry:
     assigns_row_ids: bool = False
     keeps_row_ids: bool = True
     highest_row_id: int | None = None
+    changes: Sequence[DataFile] = ()
 
     def at(self, made: int) -> LogEntry:
         """Return the entry made at a time, in milliseconds since 1970."""
@@ -94,6 +95,8 @@ class LogEntry:
         for file in self.removed:
             gone = {"deletionTimestamp": now, "dataChange": self.data_change, "extendedFileMetadata": True}
             yield {"remove": {**_facts(file), **gone}}
+        for file in self.changes:
+            yield {"cdc": {**_facts(file), "dataChange": False}}
         for file in self.added:
             yield {
                 "add": {

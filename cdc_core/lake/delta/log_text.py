@@ -70,6 +70,13 @@ def unreadable_file(path: str, file: str, error: Exception | None = None) -> Cdc
     )
 
 
+def appends_only(path: str, name: str) -> UnreadableError:
+    """Return the error for rows that are changed in a table that another program allows appends to only."""
+    return UnreadableError(
+        f"Rows of the Delta table {path} cannot be changed: its property {name} is true.", "Remove the property.", path
+    )
+
+
 def unreadable_log(path: str, error: Exception) -> CdcError:
     """Return the error for a table whose log cannot be read: as ``unreadable_file``."""
     return storage_fault(error) or UnreadableError(

@@ -13,7 +13,6 @@ fence against a writer that outlasts its run: its commit has the same id as this
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,21 +23,21 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cdc_core import failpoints
-from cdc_core.errors import CommitConflictError, InvariantError, UnreadableError
+from cdc_core.errors import CommitConflictError, InvariantError
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.definition import CLUSTERING, VECTORS, VECTORS_ENABLED, Definition
 from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_file
-from cdc_core.lake.delta.file_columns import FileColumns
+from cdc_core.lake.delta.file_columns import CHANGES, FileColumns
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry
-from cdc_core.lake.delta.log_text import unreadable_log, with_vector
+from cdc_core.lake.delta.log_text import appends_only, unreadable_log, with_vector
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
 from cdc_core.lake.delta.recent import Recent, open_newest
 from cdc_core.lake.delta.storage import options_for
-from cdc_core.lake.delta.vector_log import LOG, VectorLog, entry_name
+from cdc_core.lake.delta.vector_log import LOG, VectorLog, commit_time, entry_name
 
 _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
@@ -284,6 +283,10 @@ class DeltaTable:
         """Write rows of the table's schema to a new file, which is not part of the table until a commit adds it."""
         return self._parquet.write(rows, self._columns.of_rows(rows), name)
 
+    def write_changes(self, rows: pa.Table) -> DataFile:
+        """Write rows with their kind of change (CHANGE_TYPE) to a file, which a commit names in its ``changes``."""
+        return self._parquet.write(rows, self._columns.of_changes(), f"{CHANGES}/cdc")
+
     def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
         """As ``write``, with another schema, for a commit that puts it in force and replaces all files."""
         return self._parquet.write(rows, self._columns.of_rows_of_commit(rows, schema), name)
@@ -310,6 +313,7 @@ class DeltaTable:
         removed: Iterable[DataFile] = (),
         *,
         marked: Iterable[MarkedRows] = (),
+        changes: Sequence[DataFile] = (),
         txns: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
         schema: pa.Schema | None = None,
@@ -323,24 +327,22 @@ class DeltaTable:
 
         ``replace`` removes all existing files instead. ``schema`` puts columns in force, with ``replace`` those under
         which the files were written (``write_as``). ``definition`` is derived from the table's own and put in force,
-        with the columns that it is ``clustered_by``. Files that are added may have marked rows, too. ``keeps_row_ids``:
-        the rows of files that are added have the ids that they had before (``tracked_schema``), if they had any.
+        with the columns that it is ``clustered_by``. Files that are added may have marked rows, too. ``changes``
+        are the files of its change data feed. ``keeps_row_ids``: rows that were in the table before have the ids that
+        they had (``tracked_schema``).
 
         Raises CommitConflictError if another commit was made first (see the module's docstring), UnreadableError if
         another program allows appends only: nothing was changed.
         """
         added, marked = list(added), list(marked)
         removed = list(self.files) if replace else list(removed)
-        before = self.definition
-        after = before if definition is None else definition
-        if schema is not None and not plain_schema(schema).equals(self.schema):
-            after = after.replaced(schema) if replace else after.with_columns(schema)
+        before, after = self.definition, self._defined_by(definition, schema, replace)
         if clustered_by is None and not set(self.clustered_by) <= {field["name"] for field in after.fields}:
             clustered_by = ()  # readers of the log look for each of them among the columns
         if marked and (after is not before or not self.marks_rows):
             raise InvariantError(f"A commit to {self.path} that marks rows cannot change the table as well.")
-        if removed or marked:
-            self._require_changeable()
+        if (removed or marked) and self.properties.get(_APPENDS_ONLY) == "true":
+            raise appends_only(self.path, _APPENDS_ONLY)
         if marked:
             added, removed = self._with_marks(added, removed, marked)
         if after.assigns_row_ids and not before.assigns_row_ids:
@@ -359,6 +361,7 @@ class DeltaTable:
             replaces=replace,
             assigns_row_ids=after.assigns_row_ids,
             keeps_row_ids=keeps_row_ids and not replace,
+            changes=changes,
         )
         if after.has_commit_times and not before.has_commit_times:
             # Readers take the time in the properties for that of this commit.
@@ -382,14 +385,12 @@ class DeltaTable:
         # The log may not have their numbers of rows.
         return [file if file.rows else replace(file, rows=self.row_count(file)) for file in self.files]
 
-    def _require_changeable(self) -> None:
-        """Raise UnreadableError if another program allows appends only."""
-        if self.properties.get(_APPENDS_ONLY) == "true":
-            raise UnreadableError(
-                f"Rows of the Delta table {self.path} cannot be changed: its property {_APPENDS_ONLY} is true.",
-                "Remove the property.",
-                self.path,
-            )
+    def _defined_by(self, definition: Definition | None, schema: pa.Schema | None, is_replaced: bool) -> Definition:
+        """Return the definition that a commit puts in force."""
+        after = self.definition if definition is None else definition
+        if schema is None or plain_schema(schema).equals(self.schema):
+            return after
+        return after.replaced(schema) if is_replaced else after.with_columns(schema)
 
     def _append(self, entry: LogEntry) -> int:
         """Commit an entry that only adds files and positions, after others that do not conflict with it."""
@@ -430,12 +431,7 @@ class DeltaTable:
     def _commit_time(self) -> int:
         """Return the time of the loaded version's commit in milliseconds, 0 if it has none."""
         if self._committed is None or self._committed[0] != self.version:
-            try:
-                first = self.folder.content(entry_name(self.version)).splitlines()[0]
-                told = json.loads(first)["commitInfo"].get("inCommitTimestamp", 0)
-            except (OSError, ValueError, KeyError, IndexError) as error:
-                raise unreadable_log(self.path, error) from None
-            self._committed = self.version, int(told)
+            self._committed = self.version, commit_time(self.folder, self.version)
         return self._committed[1]
 
     def _with_vectors(self, marked: Sequence[MarkedRows]) -> tuple[list[DataFile], list[DataFile]]:

@@ -42,6 +42,15 @@ def entry_name(version: int) -> str:
     return f"{LOG}/{version:020}.json"
 
 
+def commit_time(folder: Folder, version: int) -> int:
+    """Return a commit's own time in milliseconds, 0 if it has none. LakeError if its entry cannot be read."""
+    try:
+        first = folder.content(entry_name(version)).splitlines()[0]
+        return int(json.loads(first)["commitInfo"].get("inCommitTimestamp", 0))
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise unreadable_log(folder.path, error) from None
+
+
 class VectorLog:
     """The deletion vectors of the files of one table, and the positions in them that were used lately."""
 

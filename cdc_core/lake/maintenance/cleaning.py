@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import re
 import time
+from contextlib import suppress
 
 from deltalake.exceptions import DeltaError
 
+from cdc_core.lake.delta.file_columns import CHANGES
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.lake_schema import file_hours
 
@@ -33,6 +35,7 @@ def clean(table: DeltaTable, history_minutes: int) -> None:
     _clean_log(table)
     _remove(table, _TEMPORARY, hours, _UNNAMED_HOURS)
     _remove(table, _DATA, hours, None)
+    _remove_changes(table, hours)
     table.forget_removed(1000 * (time.time() - 3600 * hours))
 
 
@@ -41,7 +44,19 @@ def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
     hours = file_hours(history_minutes)
     oldest = max(hours, unnamed_hours)
     _clean_log(table, checkpoint=True)
-    return _remove(table, _TEMPORARY, hours, oldest) + _remove(table, _DATA, hours, oldest)
+    removed = _remove(table, _TEMPORARY, hours, oldest) + _remove(table, _DATA, hours, oldest)
+    return removed + _remove_changes(table, hours)
+
+
+def _remove_changes(table: DeltaTable, hours: int) -> int:
+    """Remove change data files of this age; returns their number. No later commit names a file once it is written."""
+    count = 0
+    with suppress(FileNotFoundError):
+        for name, changed in table.folder.ages(CHANGES):
+            if time.time() - changed >= 3600 * hours:
+                table.folder.delete(f"{CHANGES}/{name}")
+                count += 1
+    return count
 
 
 def _clean_log(table: DeltaTable, *, checkpoint: bool = False) -> None:

@@ -10,9 +10,9 @@ exclude some readers.
 An enabled feature is used regardless of the policy.
 
 Deletion vectors mark changed rows of large files instead of rewriting these (``apply/ways``). They are enabled when a
-merge first needs them, unless the policy is ``widest``. Liquid clustering by key, row tracking and in-commit timestamps
-are enabled for the tables that are configured so; every reader can read such a table. All of them are written by log
-entries of wal2lake's own (``delta/definition``), in the commit that first needs them.
+merge first needs them, unless the policy is ``widest``. Liquid clustering by key, row tracking, a change data feed and
+in-commit timestamps are enabled for the tables that are configured so; every reader can read such a table. All of them
+are written by log entries of wal2lake's own (``delta/definition``), in the commit that first needs them.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ _READERS = {
     DeltaFeature.CLUSTERING: "every reader can read it",
     DeltaFeature.COMMIT_TIMESTAMPS: "every reader can read it",
     DeltaFeature.ROW_TRACKING: "every reader can read it, and Spark its row ids (_metadata.row_id)",
+    DeltaFeature.CHANGE_FEED: "every reader can read it, and Spark and deltalake its changes",
 }
 _VECTOR_READERS = (
     "Spark, polars 2.1 and SQL through deltalake's QueryBuilder can read it, deltalake's to_pyarrow_table cannot"
@@ -78,14 +79,15 @@ class Evolution:
 class FeaturePolicy:
     """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` does not rewrite them.
 
-    ``clustered``: patterns of the tables that are clustered by their key, ``tracked`` of those with row tracking.
-    ``commit_timestamps``: for all tables.
+    ``clustered``: patterns of the tables that are clustered by their key, ``tracked`` of those with row tracking,
+    ``fed`` of those with a change data feed. ``commit_timestamps``: for all tables.
     """
 
     features: LakeFeatures = LakeFeatures.AUTO
     rewrite_max_bytes: int = 0
     clustered: tuple[str, ...] = ()
     tracked: tuple[str, ...] = ()
+    fed: tuple[str, ...] = ()
     commit_timestamps: bool = False
 
     @classmethod
@@ -96,6 +98,7 @@ class FeaturePolicy:
             options.merge_rewrite_max_bytes,
             options.lake_clustered_tables,
             options.lake_row_tracking_tables,
+            options.lake_change_feed_tables,
             options.lake_commit_timestamps,
         )
 
@@ -108,8 +111,9 @@ class FeaturePolicy:
         wanted = EVOLVING if self.features is LakeFeatures.MODERN else frozenset()
         if self.commit_timestamps:
             wanted |= {DeltaFeature.COMMIT_TIMESTAMPS}
-        if table is not None and matches_any(compile_all(self.tracked), str(table.id)):
-            wanted |= {DeltaFeature.ROW_TRACKING}
+        for feature, patterns in ((DeltaFeature.ROW_TRACKING, self.tracked), (DeltaFeature.CHANGE_FEED, self.fed)):
+            if table is not None and matches_any(compile_all(patterns), str(table.id)):
+                wanted |= {feature}
         if self.cluster_by(lake, table):
             wanted |= {DeltaFeature.CLUSTERING}
         return wanted - features_on(lake)
@@ -146,7 +150,9 @@ class FeaturePolicy:
 
 def features_on(lake: DeltaTable) -> frozenset[DeltaFeature]:
     """Return which of the features the table has."""
-    return frozenset(feature for feature in DeltaFeature if feature.value in lake.features)
+    found = {feature for feature in DeltaFeature if feature.value in lake.features}
+    # Tables may have got the feature by a change of their protocol's version, and no feed.
+    return frozenset(found if lake.definition.feeds_changes else found - {DeltaFeature.CHANGE_FEED})
 
 
 def enabled(lake: DeltaTable, features: Iterable[DeltaFeature]) -> Definition:
@@ -164,6 +170,8 @@ def enabled(lake: DeltaTable, features: Iterable[DeltaFeature]) -> Definition:
                 definition = definition.with_clustering()
             case DeltaFeature.ROW_TRACKING:
                 definition = definition.with_row_tracking()
+            case DeltaFeature.CHANGE_FEED:
+                definition = definition.with_change_feed()
     return definition
 
 
@@ -188,8 +196,6 @@ def _refusals(lake: DeltaTable) -> set[str]:
     refused = {f"table feature {name}" for name in lake.features - _KNOWN}
     properties = lake.properties
     refused |= {f"CHECK constraint {n[18:]}" for n in properties if n.startswith("delta.constraints.")}
-    if properties.get("delta.enableChangeDataFeed") == "true":
-        refused.add("a change data feed")
     if properties.get(MAPPING_MODE) == "id":
         refused.add(f"{MAPPING_MODE}=id")
     if lake.definition.writers or lake.definition.versions[1] > 1:

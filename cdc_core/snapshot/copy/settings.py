@@ -36,7 +36,7 @@ class SnapshotSettings:
     def has_features(self) -> bool:
         """Whether tables are to have Delta features from the start."""
         features = self.features
-        has_layout = bool(features.clustered or features.tracked) or features.commit_timestamps
+        has_layout = bool(features.clustered or features.tracked or features.fed) or features.commit_timestamps
         return has_layout or features.features is LakeFeatures.MODERN
 
     @property

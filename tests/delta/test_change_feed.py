@@ -1,0 +1,167 @@
+"""The change data feed of lake tables: what each version changed, as Spark and deltalake read it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.delete_columns import as_live
+from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.cleaning import clean
+from cdc_core.lake.maintenance.compaction import compact
+from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake.schema.lake_schema import lake_schema
+from cdc_core.schema.changes import DeltaFeature
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import Column, TableId, TableSchema
+from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable
+from tests.support.applied_lake import MARKED, REWRITTEN, AppliedLake
+from tests.support.one_table import OneTable
+from tests.support.spark import change, change_schema, row_type
+from tests.support.spark import lake_schema as bare_schema
+
+pytestmark = pytest.mark.spark
+
+SEED = int(os.environ.get("WAL2LAKE_SEED", "20261128"))
+_LOST, _NEW = ("delete", "update_preimage"), ("insert", "update_postimage")
+_KEY = ("h", "k")
+
+
+class FedLake:
+    """A lake table with a feed that follows a source."""
+
+    def __init__(self, folder: Path, source: SourceTable, mode: DeleteMode, table: TableSchema) -> None:
+        self.source, self.source_table = source, table
+        self.lake = AppliedLake(folder, lake_schema(ROW, mode), key=table.row_key)
+        lake = self.lake.table
+        # deltalake does not read the feed of a table with column mapping.
+        definition = lake.definition.with_mapping() if table is TABLE else lake.definition
+        lake.commit(definition=definition.with_change_feed())
+        self.lake.add(as_live(pa.Table.from_pylist(source.snapshot(), schema=bare_schema(ROW)), mode))
+        self.first = lake.version
+
+    def follow(self, statements: int, way: str, truncated: bool = False) -> None:
+        made = [self.source.next_transaction(statements)] + ([self.source.truncate()] if truncated else [])
+        made += [self.source.next_transaction(statements)]
+        rows = pa.Table.from_pylist([row for each in made for row in each], schema=change_schema(ROW))
+        self.lake.apply(prepare(rows, self.source_table, self.lake.table.schema), way)
+
+    def check(self, feed: pa.Table) -> None:
+        """The feed of each version is the difference to the version before; 0 rows differ."""
+        names, seen = self.lake.table.schema.names, 0
+        for version in range(self.first, self.lake.table.version + 1):
+            before, after = (content(self.lake.table.path, at) for at in (version - 1, version))
+            told = [row for row in feed.to_pylist() if row["_commit_version"] == version]
+            lost = rows_as_texts(names, (row for row in told if row["_change_type"] in _LOST))
+            new = rows_as_texts(names, (row for row in told if row["_change_type"] in _NEW))
+            assert (lost, new) == (before - after, after - before), version
+            seen += len(told)
+            if self.source_table is TABLE:
+                self._check_updates(told)
+        assert seen == feed.num_rows > 100
+
+    def _check_updates(self, told: list[dict[str, Any]]) -> None:
+        """Each update has both images; what is deleted and inserted are other rows."""
+        kinds = {
+            kind: Counter(self._identity(row) for row in told if row["_change_type"] == kind)
+            for kind in (*_LOST, *_NEW)
+        }
+        assert kinds["update_preimage"] == kinds["update_postimage"]
+        assert not set(kinds["delete"]) & set(kinds["insert"])
+
+    def _identity(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        more = ("__commit_lsn", "__tx_index") if "__valid_from_lsn" in row else ()
+        return tuple(row[name] for name in (*_KEY, *more))
+
+
+def content(path: str, version: int) -> Counter[str]:
+    lake = DeltaTable.open_version(path, version)
+    assert lake is not None
+    return rows_as_texts(lake.schema.names, (row for file in lake.files for row in lake.read(file).to_pylist()))
+
+
+def rows_as_texts(names: list[str], rows: Iterable[dict[str, Any]]) -> Counter[str]:
+    return Counter(repr([_plain(row[name]) for name in names]) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """Maps are lists of pairs or dictionaries, by the reader, and times have a zone of its own."""
+    if isinstance(value, dict):
+        return sorted(value.items())
+    if isinstance(value, list):
+        return sorted(value)
+    return value.timestamp() if hasattr(value, "timestamp") else value
+
+
+def spark_feed(spark: Any, lake: DeltaTable, since: int) -> pa.Table:
+    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", since)
+    return pa.table(reader.load(lake.path).toArrow())
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_each_version_of_the_feed_is_the_difference_to_the_one_before(
+    spark: Any, tmp_path: Path, mode: DeleteMode
+) -> None:
+    """By rewritten files, marked rows, truncates and key changes; a move of rows changes nothing."""
+    source = SourceTable(SEED, histories=30)
+    source.next_transaction(100)
+    fed = FedLake(tmp_path, source, mode, TABLE)
+    for way in (REWRITTEN, MARKED):
+        fed.follow(30, way)
+        fed.follow(20, way, truncated=True)
+    fed.follow(20, MARKED)
+    assert compact(fed.lake.table, 2) > 1
+    fed.follow(20, MARKED)
+    lake = fed.lake.table
+    fed.check(spark_feed(spark, lake, fed.first))
+    # A snapshot has no files of changes: its rows are inserted, and those that it replaces are deleted.
+    lake.commit([lake.write(lake.read(lake.files[0]).slice(1))], replace=True)
+    told, names = spark_feed(spark, lake, lake.version).to_pylist(), lake.schema.names
+    lost, new = (rows_as_texts(names, (row for row in told if row["_change_type"] in kinds)) for kinds in (_LOST, _NEW))
+    assert lost and new and content(lake.path, lake.version - 1) + new == content(lake.path, lake.version) + lost
+
+
+def test_tables_without_a_key_are_fed_too_and_deltalake_reads_the_feed(tmp_path: Path) -> None:
+    source = SourceTable(SEED, histories=20, keyless=True)
+    source.next_transaction(100)
+    fed = FedLake(tmp_path, source, DeleteMode.HARD, KEYLESS)
+    for _ in range(4):
+        fed.follow(30, REWRITTEN)
+    reader = deltalake.DeltaTable(fed.lake.table.path).load_cdf(starting_version=fed.first)
+    fed.check(pa.table(reader.read_all()))
+
+
+def test_merges_feed_the_tables_that_are_configured_so_and_old_files_go(tmp_path: Path) -> None:
+    columns = (Column("id", PgType(20, "int8"), optional=False), Column("v", PgType(25, "text")))
+    table = TableSchema(TableId("public", "t"), 1, columns, primary_key=("id",))
+    side, policy = OneTable(tmp_path, table, row_type(id=pa.int64(), v=pa.string())), FeaturePolicy(fed=("public.t",))
+    side.snapshot(1, [{"id": key, "v": "read"} for key in range(4)], lsn=1, schema_version=1)
+    lake = DeltaTable.open(side.lake)
+    assert lake is not None and policy.missing(lake, table) == {DeltaFeature.CHANGE_FEED}
+    policy.enable_missing(lake, table)
+    assert policy.missing(lake, table) == frozenset()
+    row = {"id": 2, "v": "new", "__rescued": None}
+    side.append([change("u", 10, 0, {**row, "v": None}, row), change("d", 11, 0, {**row, "id": 3}, None)], whole=11)
+    assert side.merge(11, token=1).applied is not None
+    feed = pa.table(deltalake.DeltaTable(side.lake).load_cdf(starting_version=lake.version + 1).read_all())
+    assert sorted((each["_change_type"], each["id"], each["v"]) for each in feed.to_pylist()) == [
+        ("delete", 3, "read"),
+        ("update_postimage", 2, "new"),
+        ("update_preimage", 2, "read"),
+    ]
+    (made,) = (Path(side.lake) / "_change_data").iterdir()
+    lake.refresh()
+    clean(lake, history_minutes=15)
+    assert made.exists()
+    os.utime(made, (0, 0))
+    clean(lake, history_minutes=15)
+    assert not made.exists()
