@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.kafka import opened_events
-from cdc_core.engine.envelopes.feed import EventFeed, Gate
-from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.stream.beside import SinkBesideEvents
 from cdc_core.engine.stream.run import Sink
 from cdc_core.errors import TransientError
+from cdc_core.events.stream.feed import EventFeed, Gate
+from cdc_core.events.stream.segments import SharedSegments
 from cdc_core.schema.naming import Names
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.signals.channels import Inbox

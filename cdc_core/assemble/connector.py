@@ -14,13 +14,9 @@ from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.operations import (
-    adopt,
-    envelopes,
     incremental,
     initial_snapshot,
-    kafka,
     maintain,
-    offsets,
     quality,
     reconcile,
     replay,
@@ -164,6 +160,8 @@ class Connector:
         ``handover`` keeps the claim for ``stream`` and, where nothing has to be read, what was checked.
         """
         if self._context.has_kafka:
+            from cdc_core.assemble.operations import kafka
+
             # Before the lake's: it reads with the snapshot that the slot's creation exports, as Debezium's does.
             shown = None if self._context.has_lake else on_progress
             kafka.initial_events(self._context, on_notification, shown)
@@ -188,6 +186,8 @@ class Connector:
         if is_first and not mode_actions(self.config.snapshot).reads:
             return self.initial_snapshot(spark, on_progress, on_notification, only=[t.id for t in self.tables()])
         if self._context.has_kafka:
+            from cdc_core.assemble.operations import kafka
+
             kafka.first_events(self._context, on_notification)
         return snapshot.snapshot(self._context, tables, spark, on_progress, on_notification)
 
@@ -266,6 +266,8 @@ class Connector:
 
         def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:
             if context.has_kafka and not context.has_lake:
+                from cdc_core.assemble.operations import kafka
+
                 return kafka.stream_events(context, until, hooks, inbox, on_notification)
             return with_new_senders(
                 lambda until, hooks: stream.stream(context, until, spark, hooks, inbox, on_notification, handover),
@@ -310,6 +312,8 @@ class Connector:
         ``inbox`` supplies signals of this process if ``signal.enabled.channels`` includes in-process;
         ``on_notification`` is called with notifications of snapshots, in the thread that reads the stream.
         """
+        from cdc_core.assemble.operations import envelopes
+
         return envelopes.envelopes(self._context, output, until, should_stop, inbox, on_notification)
 
     def signal(self, kind: str, data: str = "") -> str:
@@ -392,11 +396,15 @@ class Connector:
 
         ``offsets`` and ``bootstrap_servers`` as in ``OffsetPlace``, the rest as in ``adopt.Asked``.
         """
+        from cdc_core.assemble.operations import adopt
+
         place = OffsetPlace(offsets, bootstrap_servers)
         return adopt.adopt(self._context, adopt.Asked(place, fills, accepts_gap, writes))
 
     def offsets(self, connector: str = "") -> HandBack:
         """Where Debezium's connector can go on: the offset that it needs. ``connector``: its name in Connect."""
+        from cdc_core.assemble.operations import offsets
+
         return offsets.offsets(self._context, connector)
 
     def maintain(

@@ -13,22 +13,19 @@ from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.renewed import needing_sender, note_sender, with_new_senders
 from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.assemble.signals.envelopes import envelope_signals
-from cdc_core.engine.envelopes.acknowledged import OnBatch
-from cdc_core.engine.envelopes.marked_output import MarkedOutput
-from cdc_core.engine.envelopes.output import Output, Position
-from cdc_core.engine.envelopes.run import EnvelopeRun
-from cdc_core.engine.envelopes.segments import SharedSegments
-from cdc_core.engine.envelopes.table_rows import OnProgress, TableRows
-from cdc_core.engine.reading.own_rows import OwnRows
 from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
-from cdc_core.envelope.context import EnvelopeContext
-from cdc_core.envelope.options import FailureHandlingMode
-from cdc_core.envelope.segment_counts import SegmentCounter
 from cdc_core.errors import OlderTransactionsError, TransientError
-from cdc_core.format.outlet import EventOutlet
+from cdc_core.events.envelope.context import EnvelopeContext
+from cdc_core.events.format.outlet import EventOutlet
+from cdc_core.events.stream.acknowledged import OnBatch
+from cdc_core.events.stream.marked_output import MarkedOutput
+from cdc_core.events.stream.output import Output, Position
+from cdc_core.events.stream.run import EnvelopeRun
+from cdc_core.events.stream.segments import SharedSegments
+from cdc_core.events.stream.table_rows import OnProgress, TableRows
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -54,23 +51,6 @@ def envelope_context(context: RunContext, outlet: EventOutlet | None) -> Envelop
         binary=config.types.binary_handling_mode,
         outlet=outlet,
     )
-
-
-def own_rows(context: RunContext, source: Source) -> OwnRows:
-    """What makes the rows of the stream's own tables: messages, and transaction metadata if it is asked for."""
-    config = context.config
-    wants_message = MessageSelection(config.selection).includes
-    if not config.envelope.provide_transaction_metadata:
-        return OwnRows(wants_message, None)
-    # A value that cannot be converted concerns its lake table; here it changes no number.
-    options = replace(config.envelope, event_converting_failure_handling_mode=FailureHandlingMode.SKIP)
-    records = replace(envelope_context(context, None), options=options)
-    tables = TableRows(source.options, records, config.types, config.selection, config.snapshot)
-    counter = SegmentCounter(tables.change_events, wants_message, counts_truncates="t" not in records.skipped)
-    part = None if context.adoption is None else context.adoption.delivered.part
-    if part is not None and part.counts is not None:
-        counter.go_on(part.commit_lsn, dict(part.counts))
-    return OwnRows(wants_message, counter)
 
 
 class Events:

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import Events, envelope_context
 from cdc_core.assemble.notifications import OnNotification
-from cdc_core.engine.envelopes.kafka_output import KafkaOutput, read_position
-from cdc_core.engine.envelopes.output import Position
-from cdc_core.envelope.context import EnvelopeContext
-from cdc_core.envelope.notification_event import NotificationEvents
 from cdc_core.errors import TransientError
-from cdc_core.format.outlet import EventOutlet
-from cdc_core.format.plain import TextHeaders
-from cdc_core.kafka.check import stored_position as find_position
-from cdc_core.kafka.client import REACH_SECONDS
-from cdc_core.kafka.opening import Connector, open_publisher
+from cdc_core.events.envelope.context import EnvelopeContext
+from cdc_core.events.envelope.notification_event import NotificationEvents
+from cdc_core.events.format.outlet import EventOutlet
+from cdc_core.events.format.plain import TextHeaders
+from cdc_core.events.kafka.check import stored_position as find_position
+from cdc_core.events.kafka.client import REACH_SECONDS
+from cdc_core.events.kafka.opening import Connector, open_publisher
+from cdc_core.events.stream.kafka_output import KafkaOutput, read_position
+from cdc_core.events.stream.output import Position
+from cdc_core.events.transform.options import ErrorTolerance
 from cdc_core.postgres.source import Source
 from cdc_core.snapshot.notifications import Notification, Notifier
-from cdc_core.transform.options import ErrorTolerance
 
 
 @contextmanager

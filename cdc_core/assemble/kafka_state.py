@@ -9,8 +9,8 @@ from dataclasses import replace
 from cdc_core.assemble.context import RunContext
 from cdc_core.engine.reports import KafkaStatus, KafkaTopic
 from cdc_core.errors import CdcError
-from cdc_core.kafka.check import examine, stored_position
-from cdc_core.kafka.settings import servers
+from cdc_core.events.kafka.check import examine, stored_position
+from cdc_core.events.kafka.settings import servers
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.schema.naming import Names
@@ -35,10 +35,8 @@ def kafka_findings(context: RunContext, tables: list[TableSchema]) -> list[Findi
     return [good("kafka", f"{said}; {len(found.missing)} topics do not exist yet: {who}.")]
 
 
-def kafka_status(context: RunContext, tables: Sequence[TableSchema]) -> KafkaStatus | None:
-    """The connector's position in Kafka, and the topics of these tables; None without the sink."""
-    if not context.has_kafka:
-        return None
+def kafka_status(context: RunContext, tables: Sequence[TableSchema]) -> KafkaStatus:
+    """The connector's position in Kafka, and the topics of these tables."""
     names = Names(context.config.schema)
     topics = tuple(KafkaTopic(table.id, names.topic(table.id)) for table in tables)
     return replace(_reached(context), topics=topics)

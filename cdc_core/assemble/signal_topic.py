@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.errors import ConfigError
-from cdc_core.kafka.settings import consumer_settings
-from cdc_core.kafka.signals import SignalTopic
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+
+if TYPE_CHECKING:
+    from cdc_core.events.kafka.signals import SignalTopic
 
 
 def require_channels(config: ConnectorConfig) -> None:
@@ -34,6 +37,9 @@ def channel_findings(config: ConnectorConfig) -> list[Finding]:
 
 def signal_topic(config: ConnectorConfig) -> SignalTopic:
     """Open the topic. Raises ConfigError."""
+    from cdc_core.events.kafka.settings import consumer_settings
+    from cdc_core.events.kafka.signals import SignalTopic
+
     signals, name = config.signals, config.schema.topic_prefix
     given = dict(signals.signal_consumer)
     own_servers = signals.signal_kafka_bootstrap_servers.strip() or given.pop("bootstrap.servers", "").strip()

@@ -10,9 +10,10 @@ from typing import Any
 
 from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine.options import EngineOptions
-from cdc_core.envelope.options import EnvelopeOptions
-from cdc_core.format.options import FormatOptions
-from cdc_core.kafka.options import KafkaOptions
+from cdc_core.events.envelope.options import EnvelopeOptions
+from cdc_core.events.format.options import FormatOptions
+from cdc_core.events.kafka.options import KafkaOptions
+from cdc_core.events.transform.options import TransformOptions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.option import Property, properties_of
@@ -23,7 +24,6 @@ from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
-from cdc_core.transform.options import TransformOptions
 from cdc_core.types.options import TypeOptions
 
 # Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the data flow.

@@ -7,12 +7,9 @@ from typing import Any
 
 from cdc_core.config.reach import out_of_reach
 from cdc_core.config.references import has_reference
-from cdc_core.envelope.routing import routing_of
 from cdc_core.errors import ConfigError
-from cdc_core.format.outlet import make_outlet
-from cdc_core.kafka.options import KafkaOptions
-from cdc_core.kafka.settings import admin_settings, producer_settings
-from cdc_core.kafka.topics import TopicRules
+from cdc_core.events.format.options import FormatOptions
+from cdc_core.events.kafka.options import KafkaOptions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
 from cdc_core.postgres.options import InProgress, OutputPlugin, PostgresOptions
@@ -23,7 +20,6 @@ from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import compile_pattern
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
 from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
-from cdc_core.transform.chain import make_chain
 from cdc_core.types.options import TypeOptions
 
 _EXCLUSIVE = (
@@ -88,6 +84,11 @@ def unready(snapshot: SnapshotOptions, types: TypeOptions) -> list[str]:
 
 def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     """A file for Kafka Connect may name classes of transforms and formats that wal2lake does not have."""
+    if not packages["transforms"].transforms and packages["formats"] == FormatOptions():
+        return
+    from cdc_core.events.format.outlet import make_outlet
+    from cdc_core.events.transform.chain import make_chain
+
     try:
         make_outlet(packages["transforms"], packages["formats"])
         chain = make_chain(packages["transforms"])
@@ -103,6 +104,10 @@ def _kafka(packages: Mapping[str, Any]) -> Iterable[str]:
     """Yield what keeps events from being written to Kafka: settings, transforms and formats."""
     if "kafka" not in packages["engine"].sinks:
         return
+    from cdc_core.events.format.outlet import make_outlet
+    from cdc_core.events.kafka.settings import admin_settings, producer_settings
+    from cdc_core.events.kafka.topics import TopicRules
+
     kafka: KafkaOptions = packages["kafka"]
     for examine in (
         lambda: producer_settings(kafka),
@@ -129,6 +134,8 @@ def _topic_routing(schema: SchemaOptions) -> Iterable[str]:
             yield f"{names[0]} is missing: topic.naming.strategy needs it."
         if getattr(schema, regex) and not getattr(schema, replacement):
             yield f"{names[1]} is missing: {names[0]} is set."
+    from cdc_core.events.envelope.routing import routing_of
+
     try:
         routing_of(schema)
     except ValueError as error:

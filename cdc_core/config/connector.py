@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdc_core.config.catalogue import find
 from cdc_core.config.checks import check, unready
 from cdc_core.config.properties_file import parse_properties
 from cdc_core.config.reader import Reader, Setting
 from cdc_core.engine.options import EngineOptions
-from cdc_core.envelope.options import EnvelopeOptions
 from cdc_core.errors import ConfigError
-from cdc_core.format.options import FormatOptions
-from cdc_core.format.outlet import EventOutlet, make_outlet
-from cdc_core.kafka.options import KafkaOptions
+from cdc_core.events.envelope.options import EnvelopeOptions
+from cdc_core.events.format.options import FormatOptions
+from cdc_core.events.kafka.options import KafkaOptions
+from cdc_core.events.transform.options import TransformOptions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.observe.options import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
@@ -27,8 +27,10 @@ from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.signals.options import SignalOptions
-from cdc_core.transform.options import TransformOptions
 from cdc_core.types.options import TypeOptions
+
+if TYPE_CHECKING:
+    from cdc_core.events.format.outlet import EventOutlet
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class ConnectorConfig:
         ``is_raw``: as bytes of messages, not as lines (``EventOutlet``). Raises ConfigError if a class is unknown or a
         property of one is not valid.
         """
+        from cdc_core.events.format.outlet import make_outlet
+
         try:
             return make_outlet(self.transforms, self.formats, is_raw=is_raw)
         except ConfigError as error:

@@ -13,6 +13,14 @@ from cdc_core.option import Status, at_least, option
 PLACEHOLDER = "__debezium_unavailable_value"
 
 
+class FailureHandlingMode(StrEnum):
+    """``fail``: stop. ``warn``: continue without it and log a warning. ``skip``: continue without it."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    SKIP = "skip"
+
+
 class DecimalHandlingMode(StrEnum):
     """``precise``: Connect's Decimal, VariableScaleDecimal without scale. ``double``: float64. ``string``: text."""
 

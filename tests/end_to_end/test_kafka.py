@@ -19,10 +19,10 @@ from confluent_kafka import Producer
 from cdc_core.demo.broker import Broker, Secured
 from cdc_core.demo.processes import free_port
 from cdc_core.errors import TransientError
-from cdc_core.kafka import positions
-from cdc_core.kafka.opening import Connector as KafkaConnector
-from cdc_core.kafka.opening import open_publisher
-from cdc_core.kafka.options import KafkaOptions
+from cdc_core.events.kafka import positions
+from cdc_core.events.kafka.opening import Connector as KafkaConnector
+from cdc_core.events.kafka.opening import open_publisher
+from cdc_core.events.kafka.options import KafkaOptions
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster

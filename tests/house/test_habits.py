@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
-HOT_ROOMS = ("cdc_core/types/", "cdc_core/decode/", "cdc_core/envelope/", "cdc_core/selection/")
+HOT_ROOMS = ("cdc_core/types/", "cdc_core/decode/", "cdc_core/events/envelope/", "cdc_core/selection/")
 ROW_LOOPS = re.compile(r"\.(to_pylist|iterrows|itertuples|as_py)\(")
 # One value of a whole column, however long, and the ends of one.
 ONE_VALUE = re.compile(r"pc\.(any|all|sum|min|max|count|min_max)\(.*\.as_py\(|\[(0|-1)\]\.as_py\(|once a transaction")

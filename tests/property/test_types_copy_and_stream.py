@@ -20,7 +20,6 @@ import pytest
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.pgoutput import RelationRun, StreamState, decode_rows, sort_segment
 from cdc_core.decode.raw_columns import RawColumns, TupleBatch
-from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.lake.rows.change_rows import RESCUED, RowTyper
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
@@ -30,6 +29,7 @@ from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, select_sql
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.types.options import FailureHandlingMode
 from cdc_core.types.registry import resolve, rule_for
 from tests.support import sampling
 from tests.support.cluster import Cluster

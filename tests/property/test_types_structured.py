@@ -19,13 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.lake.rows.change_rows import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.types.options import TypeOptions
+from cdc_core.types.options import FailureHandlingMode, TypeOptions
 from tests.support.cluster import Cluster
 from tests.unit.types.converters import array_of, base, codec_of, event_of, from_extension, values
 

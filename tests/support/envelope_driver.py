@@ -17,10 +17,10 @@ from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.pgoutput import StreamState, sort_segment
 from cdc_core.decode.plugins import translator
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.envelope.context import EnvelopeContext
-from cdc_core.envelope.snapshot_events import SnapshotEvents
-from cdc_core.envelope.stream_events import StreamEvents
-from cdc_core.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.events.envelope.context import EnvelopeContext
+from cdc_core.events.envelope.snapshot_events import SnapshotEvents
+from cdc_core.events.envelope.stream_events import StreamEvents
+from cdc_core.events.envelope.table_events import SnapshotFacts, TableEvents
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect, connection_string
 from cdc_core.postgres.replication import plugin, publication, slot

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from cdc_core.envelope.batch import Batch
-from cdc_core.envelope.record import RECORDS, in_order
-from cdc_core.format.outlet import EventOutlet
+from cdc_core.events.envelope.batch import Batch
+from cdc_core.events.envelope.record import RECORDS, in_order
+from cdc_core.events.format.outlet import EventOutlet
 
 
 @dataclass

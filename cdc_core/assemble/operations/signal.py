@@ -11,11 +11,11 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.own_file import own_signals
-from cdc_core.envelope.key import key_columns
 from cdc_core.errors import ConfigError, SourceError, TableError, TransientError
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
+from cdc_core.selection.event_key import key_columns
 from cdc_core.selection.tables import table_matcher
 from cdc_core.snapshot.incremental.chunk import unique_keys
 from cdc_core.snapshot.signals.channels import append_signal

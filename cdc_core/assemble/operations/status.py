@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.effects import effects_check
-from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
 from cdc_core.assemble.prerequisites import folder_finding, java_finding, lake_finding
 from cdc_core.assemble.quality import rules_findings
 from cdc_core.assemble.signal_topic import channel_findings
 from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.start.clashes import clash_findings
 from cdc_core.assemble.start.continuity import continuity_finding, stream_status
-from cdc_core.engine.reports import OwnTableStatus, Status, StreamStatus, TableStatus
+from cdc_core.engine.reports import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus
 from cdc_core.engine.run_state import WaitingFile
 from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres.connect import Connection, connect
@@ -53,6 +53,8 @@ def check(context: RunContext, administrator: str | None = None) -> list[Finding
         findings += clash_findings(context)
         findings += _misfit_findings(context)
     if context.has_kafka:
+        from cdc_core.assemble.kafka_state import kafka_findings
+
         findings += kafka_findings(context, _captured(context, findings))
     return findings
 
@@ -108,6 +110,14 @@ def _backlog(context: RunContext, connection: Connection, found: SlotInfo) -> Sl
         ages.lag_seconds,
         ages.inactive_seconds,
     )
+
+
+def _kafka_status(context: RunContext, tables: Sequence[TableSchema]) -> KafkaStatus | None:
+    if not context.has_kafka:
+        return None
+    from cdc_core.assemble.kafka_state import kafka_status
+
+    return kafka_status(context, tables)
 
 
 def _has_signals(context: RunContext) -> bool:
@@ -167,7 +177,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
         stream,
         server_error,
         lake_error,
-        kafka_status(context, tables or ()),
+        _kafka_status(context, tables or ()),
         WaitingFile(config.state_path, context.name, context.slot).read(),
         None if backlog is None else backlog.lag_seconds,
         own_tables,

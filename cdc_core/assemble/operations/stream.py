@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cdc_core.assemble.beside import EventsBeside, record_topics_of
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.events import own_rows
 from cdc_core.assemble.metrics import Meter, connected, meter, show_quarantined
 from cdc_core.assemble.notifications import open_notifier
+from cdc_core.assemble.own_rows import own_rows
 from cdc_core.assemble.renewed import needing_sender, note_sender
 from cdc_core.assemble.session_start import SessionStart
 from cdc_core.assemble.sinks import open_sink
@@ -41,6 +40,9 @@ from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.notifications import Notification, Notifier
 from cdc_core.snapshot.signals.channels import Inbox
+
+if TYPE_CHECKING:
+    from cdc_core.assemble.beside import EventsBeside
 
 
 def stream(
@@ -195,6 +197,8 @@ def _run(
 def _events_beside(context: RunContext, source: Source, tables: list[TableSchema]) -> EventsBeside | None:
     if not context.has_kafka:
         return None
+    from cdc_core.assemble.beside import EventsBeside, record_topics_of
+
     record_topics_of(context, [table for table in tables if source.selection.is_table(table.id)])
     return EventsBeside(context)
 

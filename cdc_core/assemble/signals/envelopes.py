@@ -8,17 +8,17 @@ from pathlib import Path
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
-from cdc_core.engine.envelopes.table_rows import TableRows
+from cdc_core.assemble.signals.source_table import signal_table
+from cdc_core.events.stream.signals import EnvelopeSignals
+from cdc_core.events.stream.table_rows import TableRows
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.progress import Progress
 from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots, Watermarks
 from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.snapshot.signals.channels import Channel, FileChannel, Inbox
-from cdc_core.snapshot.signals.envelopes import EnvelopeSignals
 from cdc_core.snapshot.signals.processor import SignalProcessor
 
 _log = logging.getLogger(__name__)
@@ -74,22 +74,6 @@ def envelope_signals(
         refusal,
     )
     return EnvelopeSignals(snapshots, processor, rows.read_events, rows.included)
-
-
-def signal_table(source: Source) -> TableSchema | None:
-    """The table of signal.data.collection; None, with a log message, if it cannot be used."""
-    found = source.catalog.tables(source.selection.is_signal)
-    if not found:
-        return None
-    table, published = found[0], source.published()
-    if table.id not in published or len(table.columns) < 3:
-        _log.warning(
-            "The signal table %s cannot be used: %s.",
-            table.id,
-            "it has fewer than three columns" if table.id in published else "it is not in the publication",
-        )
-        return None
-    return table
 
 
 def _stored(text: str, refusal: str) -> Progress:

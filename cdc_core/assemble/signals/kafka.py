@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from cdc_core.assemble.signal_topic import signal_topic
 from cdc_core.config.connector import ConnectorConfig
-from cdc_core.kafka.signals import SignalTopic
 from cdc_core.snapshot.signals.parse import MalformedSignalError, Signal, read_line
+
+if TYPE_CHECKING:
+    from cdc_core.events.kafka.signals import SignalTopic
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.range_reads import chunk_reader, range_reads
-from cdc_core.assemble.signals.envelopes import signal_table
 from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
+from cdc_core.assemble.signals.source_table import signal_table
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots

@@ -9,10 +9,10 @@ from collections.abc import Generator
 from contextlib import closing
 
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.engine.envelopes.segments import SlotSegments
 from cdc_core.engine.reading.delivered import Place, place_of
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.errors import SourceError
+from cdc_core.events.stream.segments import SlotSegments
 from cdc_core.lsn import Lsn
 from cdc_core.offsets.delivered import Delivered
 from cdc_core.offsets.entries import StoredOffset

@@ -77,8 +77,8 @@ def _from_file(context: RunContext, path: Path) -> StoredOffset:
 
 
 def _from_topic(context: RunContext, topic: str, servers: str) -> StoredOffset:
-    from cdc_core.kafka.offset_topic import read_offsets
-    from cdc_core.kafka.settings import consumer_settings
+    from cdc_core.events.kafka.offset_topic import read_offsets
+    from cdc_core.events.kafka.settings import consumer_settings
 
     config = context.config
     has_own = config.kafka.bootstrap_servers or any(name == "bootstrap.servers" for name, _ in config.kafka.producer)

@@ -8,19 +8,23 @@ import pyarrow as pa
 
 from cdc_core.clock import now_us
 from cdc_core.decode.pgoutput.stream_state import LogicalMessage, SortedSegment
-from cdc_core.envelope.segment_counts import SegmentCounter
-from cdc_core.envelope.transaction import TransactionMark
+from cdc_core.decode.transaction_mark import TransactionMark
 from cdc_core.lake.stores.stream_tables import StreamTable
 
 
 class OwnRows:
-    """Makes the rows of one connection's segments. ``counter`` is None without transaction metadata.
+    """Makes the rows of one connection's segments.
 
-    ``wants_message`` returns whether a prefix of logical messages is captured.
+    ``wants_message`` returns whether a prefix of logical messages is captured, ``marks`` the transactions that begin
+    and end in a segment; it is called once for each, and is None without transaction metadata.
     """
 
-    def __init__(self, wants_message: Callable[[str], bool], counter: SegmentCounter | None) -> None:
-        self.wants_message, self._counter = wants_message, counter
+    def __init__(
+        self,
+        wants_message: Callable[[str], bool],
+        marks: Callable[[SortedSegment], Sequence[TransactionMark]] | None,
+    ) -> None:
+        self.wants_message, self._marks = wants_message, marks
 
     def of(self, found: SortedSegment) -> dict[StreamTable, pa.Table]:
         """Return the rows of a segment, in stream order; tables without any are left out."""
@@ -28,7 +32,7 @@ class OwnRows:
         messages = [each for each in found.messages if self.wants_message(each.prefix)]
         if messages:
             rows[StreamTable.MESSAGES] = _messages(messages, now_us())
-        marks = [] if self._counter is None else self._counter.marks(found)
+        marks = [] if self._marks is None else self._marks(found)
         if marks:
             rows[StreamTable.TRANSACTIONS] = _transactions(marks)
         return rows

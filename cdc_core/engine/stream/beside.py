@@ -13,7 +13,7 @@ from cdc_core.schema.table import TableId
 
 
 class Feed(Protocol):
-    """The events (``engine.envelopes.feed.EventFeed``)."""
+    """The events (``events.stream.feed.EventFeed``)."""
 
     def check(self) -> None:
         """Raise an error of theirs."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import SKIPPED, plan_columns
 from cdc_core.selection.options import ROW_OPERATIONS, SelectionOptions
-from cdc_core.types.options import TypeOptions
+from cdc_core.types.options import FailureHandlingMode, TypeOptions
 from cdc_core.types.registry import resolve
 
 

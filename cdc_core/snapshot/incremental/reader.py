@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cdc_core.envelope.key import key_columns
 from cdc_core.errors import TransientError
 from cdc_core.postgres.rows.chunk_sql import KeyColumn
 from cdc_core.postgres.rows.chunks import ChunkConnection
@@ -17,6 +16,7 @@ from cdc_core.schema.options import KeyRule
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.event_key import key_columns
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.incremental.chunk import ChunkQuery, divides_rows, unique_keys
 from cdc_core.snapshot.incremental.progress import Collection, Key, Progress

@@ -10,10 +10,9 @@ from cdc_core.assemble.events import envelope_context
 from cdc_core.config.catalogue import PACKAGES
 from cdc_core.config.connector import from_entries
 from cdc_core.config.unsupported import unsupported_properties
-from cdc_core.envelope.key import key_columns
-from cdc_core.envelope.table_events import TableEvents
 from cdc_core.errors import ConfigError
-from cdc_core.kafka.settings import consumer_settings, producer_settings
+from cdc_core.events.envelope.table_events import TableEvents
+from cdc_core.events.kafka.settings import consumer_settings, producer_settings
 from cdc_core.lake.delta.storage import Storage
 from cdc_core.option import properties_of
 from cdc_core.postgres.connect import connection_string, place
@@ -22,6 +21,7 @@ from cdc_core.postgres.replication.replica_identity import rule_for
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.columns import plan_columns
+from cdc_core.selection.event_key import key_columns
 from cdc_core.selection.messages import MessageSelection
 from cdc_core.selection.tables import TableSelection
 from cdc_core.snapshot.modes import mode_actions

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.engine.envelopes.marked_output import MarkedOutput
-from cdc_core.engine.envelopes.output import EnvelopeOutput
-from cdc_core.engine.envelopes.segments import SharedSegments
 from cdc_core.engine.reports import BatchReport
+from cdc_core.events.stream.marked_output import MarkedOutput
+from cdc_core.events.stream.output import EnvelopeOutput
+from cdc_core.events.stream.segments import SharedSegments
 from cdc_core.lsn import Lsn
 from tests.support import plain_pgoutput as plain
 from tests.unit.decode.streams import ORDERS, TIME_US, announced, sort, transaction

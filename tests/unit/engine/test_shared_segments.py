@@ -11,12 +11,12 @@ from cdc_core.decode.pgoutput import sort_segment
 from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, LogicalMessage, RelationRun, SortedSegment
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
-from cdc_core.engine.envelopes.acknowledged import Acknowledged
-from cdc_core.engine.envelopes.feed import EventFeed, Gate
-from cdc_core.engine.envelopes.segments import SharedSegments, later
 from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import TransientError
+from cdc_core.events.stream.acknowledged import Acknowledged
+from cdc_core.events.stream.feed import EventFeed, Gate
+from cdc_core.events.stream.segments import SharedSegments, later
 from cdc_core.lake.stores.stream_tables import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.schema.relation import Relation, ReplicaIdentity

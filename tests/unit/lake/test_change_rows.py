@@ -11,7 +11,6 @@ import pytest
 from cdc_core.decode.pgoutput import StreamState, decode_rows, sort_segment
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.decode.segment import Segment
-from cdc_core.envelope.options import FailureHandlingMode
 from cdc_core.errors import ConversionError
 from cdc_core.lake.rows.change_rows import RESCUED, RowTyper
 from cdc_core.lake.rows.typing_plan import TypingPlan
@@ -19,7 +18,7 @@ from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
-from cdc_core.types.options import TypeOptions
+from cdc_core.types.options import FailureHandlingMode, TypeOptions
 from tests.support import plain_pgoutput as plain
 
 _TYPES = {

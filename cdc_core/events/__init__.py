@@ -1,0 +1,1 @@
+"""Change events as Debezium's records, and where they go: JSON lines or Kafka."""
