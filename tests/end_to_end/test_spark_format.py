@@ -102,7 +102,6 @@ def test_a_table_and_its_changes(pg: Cluster, program: Program, spark: Any, tmp_
             )
         if step == 1:
             program.killed_at(failpoints.AFTER_APPLY, file)
-            pg.execute(database, "update items set n = n + 1 where id = 200")
         assert program.stream(file).returncode == 0
         if step == 2:
             query.fails_at = max(query.batches) + 1

@@ -64,20 +64,27 @@ class Cuts:
 
         ``passed`` is the LSN up to which everything is in the changelogs: a commit, or the end of a record. A commit
         that begins right at such an end is not in the changelogs, and the round may not have its LSN (``last_begin``).
-        Called often; checks at intervals of _POLL_SECONDS.
+        Called often; checks at intervals of _POLL_SECONDS, and at once where the stream has passed what a former run
+        had merged: such a table is ahead of the round until then, and on a quiet server no other round follows.
         """
-        if time.monotonic() - self._checked_at < _POLL_SECONDS:
-            return
-        self._checked_at = time.monotonic()
         if self._last_lsn is None:
             self._begin()
-        self._merge_states.find_maintained_versions()
         newest = self._last_lsn or Lsn(0)
-        if passed < newest:
-            return
         lsn = max(last_begin(passed), newest)
+        is_due = time.monotonic() - self._checked_at >= _POLL_SECONDS
+        if passed < newest or not (is_due or self._has_caught_up(lsn)):
+            return
+        self._checked_at = time.monotonic()
+        self._merge_states.find_maintained_versions()
         if self.tables_at(lsn) != self._last:
             self.record(lsn)
+
+    def _has_caught_up(self, lsn: int) -> bool:
+        """Whether a table that was ahead of the newest round is not ahead of ``lsn``."""
+        ahead = {each.table for each in self._last or () if each.state is TableState.AHEAD}
+        return bool(ahead) and any(
+            each.table in ahead and each.state is not TableState.AHEAD for each in self.tables_at(lsn)
+        )
 
     def tables_at(self, lsn: int) -> tuple[RecordedTable, ...]:
         """Return the state of every known table at an LSN, ordered by name."""

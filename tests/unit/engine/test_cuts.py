@@ -150,6 +150,18 @@ def test_no_two_contents_have_one_lsn_when_a_commit_begins_where_the_stream_stoo
     assert len(recorded(log)) == 4
 
 
+def test_a_table_that_a_killed_run_merged_is_current_once_the_stream_has_passed_it(log, tmp_path, monkeypatch):
+    """The next run begins where the slot was confirmed, ends within a second, and nothing follows on a quiet server."""
+    monkeypatch.setattr("cdc_core.engine.round.record.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    known = Known({A: merge_state(merged=100), B: merge_state(merged=60)})
+    Cuts(log, known, lambda: None).record(60)
+    again = Cuts(RoundLog(str(tmp_path / "rounds"), 0), known, lambda: None)
+    for passed in (100, 101, 123, 124, 125):
+        again.between_rounds(passed)
+    assert [int(lsn) for lsn, _ in recorded(log)] == [60, 100]
+    assert [one.state for one in log.newest().tables] == [TableState.CURRENT, TableState.CURRENT]
+
+
 def test_a_table_altered_without_an_event_is_not_part_of_the_round(log):
     """The catalogue is looked at after the merges and before the states are read: see docs/reading.md."""
     known = Known({A: merge_state(merged=100), B: merge_state(merged=100)})
