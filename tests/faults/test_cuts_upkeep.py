@@ -59,13 +59,15 @@ def beside(work, times):
 
 
 def test_upkeep_and_rounds_give_way_to_each_other(pg, program, spark, tmp_path):
-    """OPTIMIZE and VACUUM by another process while the stream goes on, one of the tables clustered."""
+    """OPTIMIZE and VACUUM by another process while the stream goes on, one table with more features."""
     database = pg.database("cuts_upkeep")
     pg.execute(database, SCHEMA)
     more = {
         # A burst is one round, or two.
         "wal2lake.freshness.seconds": "2",
         "wal2lake.lake.clustered.tables": "public.counter",
+        "wal2lake.lake.row.tracking.tables": "public.counter",
+        "wal2lake.lake.change.feed.tables": "public.counter",
     }
     file = connector(pg, database, tmp_path, more)
     config = load(file)
