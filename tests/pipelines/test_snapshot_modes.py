@@ -1,8 +1,9 @@
-"""What each snapshot mode reads: by the command ``wal2lake snapshot`` and by partitions that Dagster materializes."""
+"""What each snapshot mode reads: by ``wal2lake snapshot``, Dagster's partitions, its sensor's start, the component."""
 
 import dagster as dg
 import pytest
 
+import wal2lake
 from cdc_core.assemble import Connector
 from cdc_core.schema.table import TableId
 from pipelines.assets.snapshots import READ_AGAIN_TAG
@@ -17,6 +18,14 @@ from tests.support.waits import patient
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
+# Both lead to the same site, so each mode is tried by one of them.
+BY = {
+    "initial, some": "component",
+    "initial_only": "folder",
+    "always": "component",
+    "no_data": "component",
+    "custom": "folder",
+}
 A, B = (TableId("public", name) for name in ("a", "b"))
 SOURCE = (
     "create table a (id int primary key); create table b (id int primary key);"
@@ -78,10 +87,18 @@ def in_lake(file):
     return {table: sorted(row["id"] for row in rows(place)) for table, place in places.items() if place.exists()}
 
 
-def materialized(file, instance, job="shop_snapshot_job", tags=(), config=None):
-    """Run a job for all tables; the site and the materialized partitions."""
+def site_of(file, by):
+    """The site of a connector file of the folder, or of the component ``wal2lake.Connector`` that names it."""
+    if by == "component":
+        return wal2lake.Connector(file=str(file)).site(None)
     (site,), broken = load_sites([file])
     assert not broken
+    return site
+
+
+def materialized(file, instance, by, job="shop_snapshot_job", tags=(), config=None):
+    """Run a job for all tables; the site and the materialized partitions."""
+    site = site_of(file, by)
     keys = [str(A), str(B)]
     instance.add_dynamic_partitions(partitions_name(site), keys)
     both = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[1]}
@@ -104,9 +121,14 @@ def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode
     Connector.from_file(file).snapshot([B], spark=session)
     assert set(in_lake(file)) == first | {B}
 
+    by = BY[mode]
     database, file = connector(settings)
     with dg.DagsterInstance.ephemeral() as instance:
-        site, found = materialized(file, instance)
+        # In no mode does the sensor's first start read or stream anything: the slot is made by the first snapshot.
+        first_start = slot_sensor(site_of(file, by))(dg.build_sensor_context(instance=instance))
+        assert isinstance(first_start, dg.SkipReason)
+        assert in_lake(file) == {}
+        site, found = materialized(file, instance, by)
         assert found == {str(table) for table in first}
         assert set(in_lake(file)) == first
         assert Connector.from_file(file).pending().slot_exists
@@ -114,16 +136,16 @@ def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode
         assert all(f"{table} is not read: snapshot." in caplog.text for table in unread)
         # What is in the lake is not read again, unless the mode says so, or the tag.
         pg.execute(database, "insert into a values (2); insert into b values (2)")
-        materialized(file, instance)
+        materialized(file, instance, by)
         assert in_lake(file) == {table: [1, 2] if table in again else [1] for table in first}
         skipped = slot_sensor(site)(dg.build_sensor_context(instance=instance))
         streams = mode not in ("initial_only", "custom")
         assert isinstance(skipped, dg.SensorResult) == streams
-        assert materialized(file, instance, tags={READ_AGAIN_TAG: "true"})[1] == {str(A), str(B)}
+        assert materialized(file, instance, by, tags={READ_AGAIN_TAG: "true"})[1] == {str(A), str(B)}
         assert in_lake(file) == {A: [1, 2], B: [1, 2]}
         pg.execute(database, "insert into a values (3)")
         bounds = {"ops": {"shop_stream": {"config": {"idle_seconds": 1.0, "max_seconds": patient(200)}}}}
-        materialized(file, instance, job="shop_stream_job", config=bounds)
+        materialized(file, instance, by, job="shop_stream_job", config=bounds)
         assert in_lake(file) == {A: [1, 2, 3] if streams else [1, 2], B: [1, 2]}
 
 
@@ -131,7 +153,7 @@ def test_tables_that_the_command_line_has_read_are_reported_as_they_are(connecto
     _, file = connector({})
     Connector.from_file(file).snapshot(spark=test_session())
     with dg.DagsterInstance.ephemeral() as instance:
-        site, found = materialized(file, instance)
+        site, found = materialized(file, instance, "folder")
         assert found == {str(A), str(B)}
         event = instance.get_latest_materialization_event(lake_key(site, A)).asset_materialization
         assert event.metadata["dagster/row_count"].value == 1
