@@ -37,7 +37,8 @@ class ReplayConfig(dg.Config):
     tables: list[str] = Field(
         default=[],
         description="Captured tables (schema.table), or regular expressions that match such names. Empty: all "
-        "paused tables and all tables with changes in quarantine; with accept, accept_all or drop the latter only.",
+        "paused tables and all tables with changes in quarantine; with accept, accept_all or drop those that rules "
+        "keep back.",
     )
     accept: list[str] = Field(default=[], description="Rules whose failures are accepted, such as user:email_shape.")
     accept_all: bool = Field(default=False, description="Accept the changes regardless of the rules they fail.")
@@ -51,8 +52,10 @@ class ReplayConfig(dg.Config):
 
     def needed_by(self, status: TableStatus) -> bool:
         """Whether a table that was not named needs the replay."""
+        if status.paused is None:
+            return status.quarantined > 0
         is_decided = self.drop or self.accept_all or bool(self.accept)
-        return status.quarantined > 0 or (status.paused is not None and not is_decided)
+        return status.quarantined > 0 or status.paused.by_rules or not is_decided
 
 
 def replay_job_name(site: Site) -> str:

@@ -1,5 +1,6 @@
 """The job that replays changes in quarantine and lets paused tables go on."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -38,8 +39,11 @@ def test_as_it_is_the_job_takes_the_tables_that_need_it(instance, no_spark):
     assert press(site(engine), instance).success
     assert engine.calls == [("replay", table, (), False, False) for table in (ORDERS, WEIRD)]
     engine = FakeEngine(statuses=WAITING)
-    assert press(site(engine), instance, {"drop": True}).success, "a paused table has nothing to be dropped"
+    assert press(site(engine), instance, {"drop": True}).success, "a table that a type paused has nothing to be dropped"
     assert engine.calls == [("replay", ORDERS, (), False, True)]
+    engine = FakeEngine(statuses=(table_status(PEOPLE, paused=replace(PAUSED, by_rules=True)),))
+    assert press(site(engine), instance, {"drop": True}).success
+    assert engine.calls == [("replay", PEOPLE, (), False, True)]
     engine = FakeEngine(statuses=(table_status(ORDERS),))
     assert press(site(engine), instance).success
     assert engine.calls == []

@@ -3,10 +3,10 @@
 import dagster as dg
 import pytest
 
-import wal2lake
 from cdc_core.assemble import Connector
 from cdc_core.schema.table import TableId
 from pipelines.assets.snapshots import READ_AGAIN_TAG
+from pipelines.component import ConnectorComponent
 from pipelines.connector.files import load_sites
 from pipelines.connector.keys import lake_key, snapshot_key
 from pipelines.connector.partitions import partitions_name
@@ -88,9 +88,9 @@ def in_lake(file):
 
 
 def site_of(file, by):
-    """The site of a connector file of the folder, or of the component ``wal2lake.Connector`` that names it."""
+    """The site of a connector file of the folder, or of the component ``ConnectorComponent`` that names it."""
     if by == "component":
-        return wal2lake.Connector(file=str(file)).site(None)
+        return ConnectorComponent(file=str(file)).site(None)
     (site,), broken = load_sites([file])
     assert not broken
     return site
