@@ -48,7 +48,8 @@ class Schedules(Model, Resolvable):
         default=None, description="Cron expression of incremental snapshots, such as 0 3 * * 0."
     )
     tables: list[str] | None = Field(
-        default=None, description="Captured tables that the scheduled snapshot reads; all if not set."
+        default=None,
+        description="Captured tables that the scheduled snapshot reads, names or patterns; all if not set.",
     )
     timezone: str | None = Field(default=None, description="Time zone of incremental_snapshot; UTC if not set.")
     maintenance: str | None = Field(default=None, description="Cron expression of maintenance, such as 17 2 * * *.")

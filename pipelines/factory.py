@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
+from pipelines.assets.incremental import incremental_asset
 from pipelines.assets.snapshots import snapshot_asset
 from pipelines.assets.source import source_specs
 from pipelines.assets.stream import own_specs, stream_assets
@@ -23,7 +24,7 @@ from pipelines.jobs.pauses import pause_jobs
 from pipelines.jobs.reconcile import reconcile_job, reconcile_schedule, repair_job
 from pipelines.jobs.replays import replay_job
 from pipelines.jobs.schedules import schedules
-from pipelines.jobs.signals import signal_jobs
+from pipelines.jobs.signals import signal_job
 from pipelines.sensors.alerts import alert_sensors
 from pipelines.sensors.connector import sensors
 from pipelines.sensors.health import health_sensor
@@ -56,7 +57,13 @@ def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
         if site.is_kafka_only:
             assets += [*source_specs(site), topic_assets(site)]
             continue
-        assets += [*source_specs(site), snapshot_asset(site), stream_assets(site), *own_specs(site)]
+        assets += [
+            *source_specs(site),
+            snapshot_asset(site),
+            incremental_asset(site),
+            stream_assets(site),
+            *own_specs(site),
+        ]
         if (maintenance := maintenance_assets(site)) is not None:
             assets.append(maintenance)
     lakes = [site for site in sites if not site.is_kafka_only]
@@ -70,7 +77,7 @@ def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
             *[checks for site in lakes if (checks := reconcile_checks(site)) is not None],
         ],
         jobs=[
-            *[job for site in sites for job in (*jobs(site), *pause_jobs(site), *signal_jobs(site))],
+            *[job for site in sites for job in (*jobs(site), *pause_jobs(site), signal_job(site))],
             *[replay_job(site) for site in lakes],
             *[job for site in kept for job in (maintenance_job(site), reconcile_job(site), repair_job(site))],
         ],

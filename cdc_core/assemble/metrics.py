@@ -13,7 +13,7 @@ from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import BatchReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics, Queue, StreamFacts
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder

@@ -36,6 +36,11 @@ _BACKFILL = (
 _BACKFILL_STATE = (
     "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
 )
+_SCHEDULE = """
+wal2lake.snapshot.schedule=*/5 * * * *
+wal2lake.snapshot.schedule.tables=shop\\\\.(customers|products)
+"""
+_SCHEDULE_PAGE = "locations/pipelines.definitions/schedules/shop_incremental_snapshot_schedule"
 _LOADED_SECONDS = 600.0
 _SNAPSHOT_SECONDS = 600.0
 _CATCH_UP_SECONDS = 1200.0
@@ -116,7 +121,7 @@ class Demo:
         if broker is not None:
             self.hooks.say(f"Kafka: {broker.servers}; the events of a table are in topic shop.<schema>.<table>")
             text += f"\nwal2lake.sinks=lake,kafka\nbootstrap.servers={broker.servers}\n"
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text + _SCHEDULE, encoding="utf-8")
         return path
 
     def _launch_backfill(self, dagster: DagsterProcesses) -> None:
@@ -184,6 +189,7 @@ class Demo:
         self.hooks.say(f"asset graph:                         {url}/asset-groups")
         self.hooks.say(f"a lake table and its plots:          {url}/assets/shop/lake/shop/orders?view=plots")
         self.hooks.say(f"streaming runs:                      {url}/runs")
+        self.hooks.say(f"a schedule that re-reads two tables: {url}/{_SCHEDULE_PAGE}")
         self.hooks.say("insert a row yourself; it appears in the lake table shop.customers a few seconds later:")
         self.hooks.say(
             f'  {psql()} -h {options.database_hostname} -p {options.database_port} -U postgres {DATABASE} -c "{insert}"'

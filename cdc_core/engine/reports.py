@@ -14,7 +14,7 @@ from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
 
 if TYPE_CHECKING:  # would load Delta's libraries, which not every command needs
-    from cdc_core.lake.stores.stream_tables import StreamTable
+    from cdc_core.lake.stores.stream_table import StreamTable
 
 
 @dataclass(frozen=True, slots=True)

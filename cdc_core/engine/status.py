@@ -19,7 +19,7 @@ from cdc_core.lake.stores.changelog import commit_time, count_after
 from cdc_core.lake.stores.quarantine import waiting_reasons
 from cdc_core.lake.stores.schema_log import History, SchemaLog
 from cdc_core.lake.stores.snapshot_log import read_times
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions

@@ -152,14 +152,16 @@ class ObserveOptions:
     snapshot_schedule: str = option(
         "wal2lake.snapshot.schedule",
         "",
-        "When Dagster requests an incremental snapshot from the streaming run: a cron expression, such as 0 3 * "
-        "* 0. If set, the schedule is running by default; otherwise it is weekly and stopped by default.",
+        "When Dagster takes incremental snapshots: a cron expression, such as 0 3 * * 0. A run reads all ranges of the "
+        "tables while the stream goes on, except tables that are still being read. If set, the schedule is running by "
+        "default; otherwise it is weekly and stopped by default.",
         parse=parse_cron,
     )
     snapshot_schedule_tables: tuple[str, ...] = option(
         "wal2lake.snapshot.schedule.tables",
         (),
-        "Captured tables (schema.table) that the scheduled snapshot reads; empty for all captured ones.",
+        "Captured tables that the scheduled snapshot reads: names (schema.table) or regular expressions that match "
+        "them; empty for all.",
         parse=parse_patterns,
         names=Named.CAPTURED,
     )

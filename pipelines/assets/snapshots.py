@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import PARENT_RUN_ID_TAG, RETRY_NUMBER_TAG, ROOT_RUN_ID_TAG
 
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
@@ -63,7 +64,9 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     )
     def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = SnapshotEvents(context, site)
-        tables = _captured(context, site, _left(context, site))
+        done = finished_in(context, snapshot_key(site))
+        wanted = [site.table_id(key) for key in context.partition_keys if key not in done]
+        tables = _captured(context, site, wanted)
         sessions: list[Any] = []
 
         def take(should_stop: Callable[[], bool]) -> list[SnapshotReport]:
@@ -98,15 +101,16 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     return snapshot
 
 
-def _left(context: dg.AssetExecutionContext, site: Site) -> list[TableId]:
-    """Return the run's tables; in a retry of its step without finished tables."""
-    keys = list(context.partition_keys)
-    if context.op_execution_context.retry_number:
-        wanted = dg.AssetRecordsFilter(asset_key=snapshot_key(site), asset_partitions=keys)
-        found = context.instance.fetch_materializations(wanted, limit=_MAX_REPORTS).records
-        done = {record.partition_key for record in found if record.run_id == context.run.run_id}
-        keys = [key for key in keys if key not in done]
-    return [site.table_id(key) for key in keys]
+def finished_in(context: dg.AssetExecutionContext, asset: dg.AssetKey) -> set[str]:
+    """Return the run's partitions that an earlier attempt has materialized: of its step, or a run that crashed."""
+    runs = {context.run.run_id} if context.op_execution_context.retry_number else set()
+    if RETRY_NUMBER_TAG in context.run.tags:
+        runs |= {context.run.tags.get(PARENT_RUN_ID_TAG, ""), context.run.tags.get(ROOT_RUN_ID_TAG, "")}
+    if not runs:
+        return set()
+    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=list(context.partition_keys))
+    found = context.instance.fetch_materializations(wanted, limit=_MAX_REPORTS).records
+    return {record.partition_key for record in found if record.run_id in runs and record.partition_key}
 
 
 def _captured(context: dg.AssetExecutionContext, site: Site, tables: list[TableId]) -> list[TableId]:

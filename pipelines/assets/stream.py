@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from pipelines.assets.notification_events import NotificationEvents
 from pipelines.assets.source import named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.table import TableId
 from pipelines.connector.key_parts import part
 from pipelines.connector.site import Site
@@ -18,6 +18,11 @@ def source_key(site: Site, table: TableId) -> dg.AssetKey:
 def snapshot_key(site: Site) -> dg.AssetKey:
     """The snapshot asset, with one partition per table."""
     return dg.AssetKey([*prefix(site), "snapshot"])
+
+
+def incremental_key(site: Site) -> dg.AssetKey:
+    """The asset of incremental snapshots, with one partition per range of a table's key."""
+    return dg.AssetKey([*prefix(site), "incremental_snapshot"])
 
 
 def changes_key(site: Site) -> dg.AssetKey:

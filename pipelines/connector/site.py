@@ -19,10 +19,11 @@ from cdc_core.engine.reports import (
 )
 from cdc_core.lake.delta.storage import Storage
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel, FreshnessWindow
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.connector.key_parts import table_parts
@@ -143,6 +144,20 @@ class Engine(Protocol):
         on_notification: Callable[[Notification], None] | None = None,
     ) -> list[SnapshotReport]:
         """Copy tables into the lake at one consistent point, in any snapshot mode and also if they are there."""
+
+    def plan_incremental(self, tables: Sequence[TableId] | None = None) -> Sequence[KeyRange]:
+        """The ranges of the tables' keys, as planned first; of all tables that can be read so if None is given."""
+
+    def incremental_snapshot(
+        self,
+        ranges: Sequence[str | KeyRange],
+        spark: Any = None,
+        on_progress: Callable[[IncrementalProgress], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+        *,
+        on_range: Callable[[RangeReport], None] | None = None,
+    ) -> Sequence[RangeReport]:
+        """Read ranges, and wait until they are in the lake: by the run that streams, else by streaming itself."""
 
     def stream(
         self,
@@ -284,6 +299,11 @@ class Site:
     def pool(self) -> str:
         """The pool that allows one run at a time to consume the slot."""
         return f"slot_{re.sub(r'[^A-Za-z0-9_]', '_', self.slot)}"
+
+    @property
+    def ranges_pool(self) -> str:
+        """The pool of incremental snapshots, which run beside the stream: one run at a time, unless it is widened."""
+        return f"{self.pool}_ranges"
 
     def table_id(self, key: str) -> TableId:
         """Return the table of a partition key. Raises ValueError for a key without a dot."""

@@ -1,11 +1,11 @@
-"""The jobs of a connector: stream, snapshot, slot health. Each runs in one process, with one JVM at most."""
+"""The jobs of a connector: stream, snapshots, slot health. Each runs in one process, with one JVM at most."""
 
 from __future__ import annotations
 
 import dagster as dg
 
 from pipelines.checks.slot import check_keys
-from pipelines.connector.keys import changes_key, snapshot_key
+from pipelines.connector.keys import changes_key, incremental_key, snapshot_key
 from pipelines.connector.site import Site
 
 SLOT_TAG = "wal2lake/slot"
@@ -26,6 +26,11 @@ def snapshot_job_name(site: Site) -> str:
     return f"{site.safe_name}_snapshot_job"
 
 
+def incremental_job_name(site: Site) -> str:
+    """The name of the job of incremental snapshots."""
+    return f"{site.safe_name}_incremental_snapshot_job"
+
+
 def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
     """All jobs of a connector."""
     tags = {SLOT_TAG: site.slot}
@@ -35,7 +40,14 @@ def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
         selection=dg.AssetSelection.assets(snapshot_key(site)),
         tags=tags,
         executor_def=dg.in_process_executor,
-        description="Takes a snapshot of the selected tables.",
+        description="Reads the tables that snapshot.mode requires, of those selected, into the lake at one consistent "
+        "point; the stream waits.",
+    )
+    incremental = dg.define_asset_job(
+        incremental_job_name(site),
+        selection=dg.AssetSelection.assets(incremental_key(site)),
+        executor_def=dg.in_process_executor,
+        description="Reads the selected ranges of tables again while the stream goes on.",
     )
     return [
         dg.define_asset_job(
@@ -48,7 +60,7 @@ def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
             description=f"Streams changes from the replication slot {site.slot} to {where} "
             f"until the slot is idle or a limit is reached. {CANCELLED.format(site.safe_name)}",
         ),
-        *([] if site.is_kafka_only else [snapshot]),
+        *([] if site.is_kafka_only else [snapshot, incremental]),
         dg.define_asset_job(
             f"{site.safe_name}_slot_health_job",
             selection=dg.AssetSelection.checks(*check_keys(site)),

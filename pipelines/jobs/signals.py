@@ -1,7 +1,7 @@
-"""Jobs that send signals to the running connector: any signal, incremental snapshots.
+"""The job that sends signals to the running connector.
 
-A job only sends the signal through an enabled channel; the streaming run processes it. The jobs do not use the slot,
-which keeps its single consumer.
+It only sends the signal through an enabled channel; the streaming run processes it. It does not use the slot, which
+keeps its single consumer.
 """
 
 # Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
@@ -34,27 +34,6 @@ class Condition(dg.Config):
         description="The table (schema.table), or a regular expression that matches such names."
     )
     filter: str = Field(description="A condition in SQL, as in a WHERE clause: id > 1000 and status = 'open'.")
-
-
-class SnapshotSignalConfig(dg.Config):
-    """Tables to be re-read."""
-
-    tables: list[str] = Field(
-        default=[],
-        description="Captured tables (schema.table), or regular expressions that match such names. Empty: all "
-        "captured tables.",
-    )
-    additional_conditions: list[Condition] = Field(
-        default=[], description="Conditions per table; only matching rows are read."
-    )
-
-
-class IncrementalSnapshotConfig(SnapshotSignalConfig):
-    """Tables to be re-read in chunks while streaming continues."""
-
-    surrogate_key: str = Field(
-        default="", description="A unique column by which chunks are split, instead of the table's key."
-    )
 
 
 class SignalConfig(dg.Config):
@@ -127,70 +106,36 @@ def signal_job_name(site: Site) -> str:
     return f"{site.safe_name}_signal_job"
 
 
-def incremental_job_name(site: Site) -> str:
-    """The name of the job that requests an incremental snapshot."""
-    return f"{site.safe_name}_incremental_snapshot_job"
+def snapshot_signal_config(site: Site, tables: Sequence[str]) -> dict[str, Any]:
+    """The run configuration of the job for an incremental snapshot of these tables; of all if there are none."""
+    config = {"type": "execute-snapshot", "data_collections": list(tables) or [EVERY_TABLE]}
+    return {"ops": {f"{site.safe_name}_signal": {"config": config}}}
 
 
-def incremental_config(site: Site, tables: Sequence[str]) -> dict[str, Any]:
-    """The run configuration of the incremental snapshot job for these tables."""
-    return {"ops": {f"{site.safe_name}_incremental_snapshot": {"config": {"tables": list(tables)}}}}
+def signal_job(site: Site) -> dg.JobDefinition:
+    """The job that sends signals to a connector."""
 
-
-def signal_jobs(site: Site) -> list[dg.JobDefinition]:
-    """The jobs that send signals to a connector."""
-    return [_signal_job(site), _incremental_job(site)]
-
-
-def _signal_job(site: Site) -> dg.JobDefinition:
     @dg.op(name=f"{site.safe_name}_signal", description="Sends one signal to the running connector.")
     def signal(context: dg.OpExecutionContext, config: SignalConfig) -> None:
         with reported():
             kind, data = config.sent()
-            if kind == "execute-snapshot":
-                matched_tables(site.open(), data["data-collections"])
-            _send(context, site, kind, data)
+            if kind != "execute-snapshot":
+                _send(context, site, kind, data)
+                return
+            tables = data["data-collections"]
+            matched_tables(site.open(), tables)
+            for part in _in_parts(tables):
+                _send(context, site, kind, {**data, "data-collections": part})
 
-    return _job(
-        signal_job_name(site),
-        signal,
-        f"Sends a signal to the streaming run of {site.name}; by default, a signal of type log.",
+    @dg.job(
+        name=signal_job_name(site),
+        description=f"Sends a signal to the streaming run of {site.name}; by default, a signal of type log.",
+        executor_def=dg.in_process_executor,
     )
-
-
-def _incremental_job(site: Site) -> dg.JobDefinition:
-    @dg.op(
-        name=f"{site.safe_name}_incremental_snapshot",
-        description="Sends a signal that requests an incremental snapshot.",
-    )
-    def incremental_snapshot(context: dg.OpExecutionContext, config: IncrementalSnapshotConfig) -> None:
-        _request(context, site, SnapshotKind.INCREMENTAL, config, config.surrogate_key)
-
-    return _job(
-        incremental_job_name(site),
-        incremental_snapshot,
-        f"Requests an incremental snapshot from the streaming run of {site.name}: tables are re-read in chunks "
-        "while streaming continues.",
-    )
-
-
-def _job(name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
-    @dg.job(name=name, description=description, executor_def=dg.in_process_executor)
     def job() -> None:
-        op()
+        signal()
 
     return job
-
-
-def _request(
-    context: dg.OpExecutionContext, site: Site, kind: SnapshotKind, config: SnapshotSignalConfig, surrogate_key: str
-) -> None:
-    with reported():
-        if config.tables:
-            matched_tables(site.open(), config.tables)
-        for tables in _in_parts(config.tables or [EVERY_TABLE]):
-            data = _execute(kind, tables, config.additional_conditions, surrogate_key)
-            _send(context, site, "execute-snapshot", data)
 
 
 def _send(context: dg.OpExecutionContext, site: Site, kind: str, data: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 
@@ -42,9 +42,14 @@ _WORKING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.Dagste
 _MAX = 200
 
 
+def unfinished(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
+    """All queued and running runs, newest first; a bounded number."""
+    return instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_MAX)
+
+
 def unfinished_run(instance: dg.DagsterInstance, site: Site) -> dg.DagsterRun | None:
     """A queued or running run that consumes the connector's slot, however it was launched."""
-    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_MAX):
+    for run in unfinished(instance):
         if consumes_slot(run, site):
             return run
     return None

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_core.engine.reports import CheckReport, LakeJudgement, RuleResult, StreamReport
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
@@ -107,6 +108,43 @@ def progress_text(progress: SnapshotProgress, seconds: float) -> str:
         words.append(f"{progress.ranges_done} of {progress.ranges_total} ranges")
     if progress.rows and seconds > 0:
         words.append(f"{round(progress.rows / seconds):,} rows/s")
+    return ", ".join(words)
+
+
+def key_range(report: RangeReport) -> Metadata:
+    """Metadata of a range that an incremental snapshot has read, and that is in the lake."""
+    rate = round(report.rows / report.seconds) if report.seconds > 0 else 0
+    return {"rows": report.rows, "seconds": round(report.seconds, 3), "rows_per_second": rate}
+
+
+def incremental_progress(progress: IncrementalProgress) -> Metadata:
+    """Progress of a table's incremental snapshot; what is left only if the number of rows was estimated."""
+    found: Metadata = {
+        "rows": progress.rows,
+        "ranges": progress.ranges,
+        "ranges_read": progress.ranges_read,
+        "ranges_in_lake": progress.ranges_applied,
+        "rows_per_second": round(progress.rows_per_second),
+        "seconds": round(progress.seconds, 3),
+    }
+    if progress.rows_left is not None:
+        found["rows_left"] = progress.rows_left
+    if progress.seconds_left is not None:
+        found["seconds_left"] = round(progress.seconds_left)
+    return found
+
+
+def incremental_text(progress: IncrementalProgress) -> str:
+    """The progress as text: ``1,200 of about 5,000 rows, 3 of 8 ranges read, 2 in the lake, 400 rows/s, 10 s left``."""
+    expected = f" of about {progress.rows_expected:,}" if progress.rows_expected else ""
+    words = [
+        f"{progress.rows:,}{expected} rows",
+        f"{progress.ranges_read} of {progress.ranges} ranges read, {progress.ranges_applied} in the lake",
+    ]
+    if progress.rows_per_second:
+        words.append(f"{round(progress.rows_per_second):,} rows/s")
+    if progress.seconds_left is not None:
+        words.append(f"about {round(progress.seconds_left):,} s left")
     return ", ".join(words)
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult, both
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 

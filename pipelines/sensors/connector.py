@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import dagster as dg
 
 from cdc_core.errors import CdcError
+from cdc_core.schema.table import TableId
 from pipelines.connector import catalogue, pause
-from pipelines.connector.partitions import partitions_name, table_partitions
+from pipelines.connector.partitions import (
+    range_partitions,
+    ranges_name,
+    table_of,
+    table_partitions,
+)
 from pipelines.connector.site import Site, SlotBacklog
 from pipelines.jobs.connector import CANCELLED, SLOT_TAG, snapshot_job_name, stream_job_name
 from pipelines.jobs.pauses import resume_job_name
@@ -18,12 +25,19 @@ from pipelines.jobs.slot_runs import last_report, run_to_come, unfinished_run
 from pipelines.sensors.reload import reload_soon
 
 DISCOVERY_SECONDS = 30
+RANGES_SECONDS = 600.0
+# Of one tick: Dagster adds them in one transaction.
+MOST_ADDED = 10_000
+_MOST_NAMED = 20
 NOT_SHOWN = "press Reload definitions (Deployment, Code locations) to see assets of the tables that changed"
 SLOT_SECONDS = 5
 BACKOFF_SECONDS = 15.0
 BACKOFF_MAX_SECONDS = 600.0
 # A started run takes at most this long to start Spark and claim the slot.
 DEAD_AFTER_SECONDS = 180.0
+
+
+PartitionsRequest = dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest
 
 
 def sensors(site: Site) -> list[dg.SensorDefinition]:
@@ -40,8 +54,8 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
         job_name=stream_job_name(site) if site.is_kafka_only else snapshot_job_name(site),
         minimum_interval_seconds=DISCOVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Adds a partition to {site.name}'s snapshot asset for each new captured table, and deletes those "
-        "of tables that are no longer captured.",
+        description=f"Adds partitions to the snapshot assets of {site.name}, for each new captured table and for the "
+        "ranges of its key, and deletes those of tables that are no longer captured.",
     )
     def find_tables(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
@@ -49,10 +63,6 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
         except CdcError as error:
             return dg.SkipReason(str(error))
         changed = catalogue.write(site.state_path, tables)
-        partitions = table_partitions(site)
-        known = context.instance.get_dynamic_partitions(partitions_name(site))
-        captured = {str(table.id) for table in tables}
-        missing, gone = sorted(captured - set(known)), sorted(set(known) - captured)
         news = ""
         if {table.id for table in tables} != {table.id for table in site.tables}:
             news = f"; {NOT_SHOWN}"
@@ -61,18 +71,50 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
             context.log.info(f"The captured tables changed{news}")
         if site.is_kafka_only:
             return dg.SkipReason(f"{len(tables)} tables{news}")
-        requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
-        if missing:
-            requests.append(partitions.build_add_request(missing))
-        if gone:
-            # Their lake tables stay; only the snapshot asset no longer offers them.
-            context.log.info(f"No longer captured, so their partitions are deleted: {', '.join(gone)}.")
-            requests.append(partitions.build_delete_request(gone))
+        # The lake tables of tables that are no longer captured stay; their partitions are no longer offered.
+        requests = _changes(context, table_partitions(site), sorted(str(table.id) for table in tables))
+        ranges, cursor = _ranges(context, site, {table.id for table in tables})
+        requests += ranges
         if not requests:
+            context.update_cursor(cursor)
             return dg.SkipReason(f"{len(tables)} tables, no new partitions{news}")
-        return dg.SensorResult(dynamic_partitions_requests=requests)
+        return dg.SensorResult(dynamic_partitions_requests=requests, cursor=cursor)
 
     return find_tables
+
+
+def _changes(
+    context: dg.SensorEvaluationContext, partitions: dg.DynamicPartitionsDefinition, wanted: Sequence[str]
+) -> list[PartitionsRequest]:
+    """The requests that make the partitions those that are wanted, in that order; at most ``MOST_ADDED`` new ones."""
+    known = context.instance.get_dynamic_partitions(str(partitions.name))
+    missing = [key for key in wanted if key not in set(known)][:MOST_ADDED]
+    gone = sorted(set(known) - set(wanted))
+    requests: list[PartitionsRequest] = []
+    if missing:
+        requests.append(partitions.build_add_request(missing))
+    if gone:
+        context.log.info(f"{len(gone)} partitions are deleted: {', '.join(gone[:_MOST_NAMED])}.")
+        requests.append(partitions.build_delete_request(gone))
+    return requests
+
+
+def _ranges(
+    context: dg.SensorEvaluationContext, site: Site, captured: set[TableId]
+) -> tuple[list[PartitionsRequest], str]:
+    """The requests for the partitions of incremental snapshots, and the cursor: when they were looked at.
+
+    Plans are stable; they are looked at every ten minutes, and sooner while a table has no ranges yet.
+    """
+    known = {table_of(site, key) for key in context.instance.get_dynamic_partitions(ranges_name(site))}
+    if known == captured and time.time() - float(context.cursor or 0) < RANGES_SECONDS:
+        return [], str(context.cursor)
+    try:
+        planned = site.open().plan_incremental()
+    except CdcError as error:
+        context.log.info(f"The ranges of incremental snapshots are not known: {error}")
+        return [], str(context.cursor or 0)
+    return _changes(context, range_partitions(site), [one.name for one in planned]), str(time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +221,10 @@ def decide(site: Site, backlog: SlotBacklog, last: Attempt, now: float) -> dg.Se
         return dg.SkipReason(f"the slot {site.slot} does not exist; {how} a snapshot first")
     if not backlog.has_changes:
         return dg.SkipReason(f"the slot {site.slot} has no backlog")
+    if backlog.is_claimed:
+        return dg.SkipReason(
+            f"the slot {site.slot} is in use: by an incremental snapshot that streams to its own end, or by a command"
+        )
     attempt = last.next(int(backlog.confirmed_lsn or 0), now)
     if attempt is None:
         return dg.SkipReason(f"the last run did not advance the slot {site.slot}; waiting before the next run")

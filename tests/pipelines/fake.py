@@ -20,6 +20,7 @@ from cdc_core.engine.reports import (
 from cdc_core.lsn import Lsn
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.connector.site import KnownTable, Site, SnapshotPlan
 
@@ -62,6 +63,7 @@ class FakeEngine:
     refusals: dict = field(default_factory=dict)
     held: tuple = ()
     judgements: dict = field(default_factory=dict)
+    ranges: int = 0
     streams: bool = True
     calls: list = field(default_factory=list)
 
@@ -83,6 +85,26 @@ class FakeEngine:
 
     def initial_snapshot(self, spark=None, on_progress=None, on_notification=None, *, only=None):
         return self.snapshot([one for one in only if one not in self.held], spark, on_progress, on_notification)
+
+    def plan_incremental(self, tables=None):
+        if self.error:
+            raise self.error
+        wanted = self.captured if tables is None else tables
+        return [KeyRange(one, number, self.ranges) for one in wanted for number in range(1, self.ranges + 1)]
+
+    def incremental_snapshot(self, ranges, spark=None, on_progress=None, should_stop=None, *, on_range=None):
+        self.calls.append(("incremental", tuple(one.name for one in ranges)))
+        reports = []
+        for number, one in enumerate(ranges, 1):
+            on_progress(IncrementalProgress(one.table, 100 * number, number, number - 1, len(ranges), 10.0, 500))
+            if self.snapshots:
+                self.snapshots(one, on_progress)
+            if self.error and number == len(ranges):
+                raise self.error
+            reports.append(RangeReport(one, 100, one.name not in self.refusals, self.refusals.get(one.name, ""), 2.0))
+            if reports[-1].is_applied:
+                on_range(reports[-1])
+        return reports
 
     def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None, *, on_notification=None):
         self.calls.append(("stream", until))

@@ -4,6 +4,7 @@ It writes what it does to ``journal`` in the folder ``WAL2LAKE_TEST_FOLDER``: st
 its process, and the number of events it told of.
 """
 
+import fcntl
 import json
 import os
 import time
@@ -13,6 +14,7 @@ from cdc_core.engine.reports import BatchReport, StreamReport
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import FreshnessWindow
+from cdc_core.snapshot.incremental.reports import KeyRange, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from pipelines.connector.site import SnapshotPlan
 from pipelines.factory import definitions_of
@@ -40,12 +42,29 @@ def wait_while(file):
         time.sleep(0.05)
 
 
+def claim(how=fcntl.LOCK_EX):
+    """The file that is locked while a stream's process runs, as the slot's claim is."""
+    file = (FOLDER / "claim").open("a")
+    fcntl.flock(file, how)
+    return file
+
+
+def is_claimed():
+    try:
+        claim(fcntl.LOCK_EX | fcntl.LOCK_NB).close()
+    except OSError:
+        return True
+    return False
+
+
 class LiveEngine:
     def tables(self):
         return [table(ORDERS), table(PEOPLE)]
 
     def pending(self):
-        return Backlog(has_changes=(FOLDER / "backlog").exists(), confirmed_lsn=Lsn(time.time_ns()), is_claimed=True)
+        return Backlog(
+            has_changes=(FOLDER / "backlog").exists(), confirmed_lsn=Lsn(time.time_ns()), is_claimed=is_claimed()
+        )
 
     def status(self):
         return status_of(table_status(ORDERS), table_status(PEOPLE))
@@ -72,11 +91,22 @@ class LiveEngine:
         write("end", work="snapshot", events=0)
         return reports
 
+    def plan_incremental(self, tables=None):
+        return [KeyRange(one, number, 2) for one in tables or (ORDERS, PEOPLE) for number in (1, 2)]
+
+    def incremental_snapshot(self, ranges, spark=None, on_progress=None, should_stop=None, *, on_range=None):
+        write("start", work="incremental", ranges=[one.name for one in ranges])
+        reports = [RangeReport(one, 10, is_applied=True) for one in ranges]
+        for report in reports:
+            on_range(report)
+        return reports
+
     def signal(self, kind, data=""):
         write("signal", signal=kind, data=json.loads(data or "{}"))
         return "source"
 
     def stream(self, until, spark=None, on_batch=None, on_round=None, should_stop=None, *, on_notification=None):
+        held = claim()
         write("start", work="stream")
         started, rounds = time.monotonic(), 0
         is_last = False
@@ -87,6 +117,7 @@ class LiveEngine:
             on_batch(BatchReport(rounds, {ORDERS: 5}, Lsn(5000 + rounds), 77, 0.1))
             on_round(round_of(merge(ORDERS, lsn=5000 + rounds)))
             time.sleep(0.2)
+        held.close()
         write("end", work="stream", events=5 * rounds)
         return StreamReport(rounds, 5 * rounds, Lsn(5000 + rounds), (), time.monotonic() - started, "request")
 

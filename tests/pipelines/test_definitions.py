@@ -97,10 +97,12 @@ def test_definitions_load_in_under_three_seconds_without_jvm_and_server(folder):
     assert found["needless"] == []
     assert found["assets"] == [
         "shop/changes",
+        "shop/incremental_snapshot",
         "shop/lake/public/orders",
         "shop/lake/public/people",
         "shop/maintenance/public/orders_maintenance",
         "shop/maintenance/public/people_maintenance",
+        "shop/messages",
         "shop/snapshot",
         "shop/source/public/orders_source",
         "shop/source/public/people_source",
@@ -134,7 +136,7 @@ def test_definitions_of_500_tables_of_three_connectors_load_and_read_each_thing_
         for site in sites
     ]
     keys = definitions_of(counted).resolve_asset_graph().get_all_asset_keys()
-    assert len(keys) == 500 * 3 + 3 * 2
+    assert len(keys) == 500 * 3 + 3 * 4
     assert len(typed) == 500
     assert len(read) == 3
 

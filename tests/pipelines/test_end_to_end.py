@@ -7,12 +7,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.table import TableId
 from pipelines.connector import catalogue
 from pipelines.connector.files import load_sites
-from pipelines.connector.keys import changes_key, lake_key, own_key, snapshot_key
-from pipelines.connector.partitions import partitions_name
+from pipelines.connector.keys import changes_key, incremental_key, lake_key, own_key, snapshot_key
+from pipelines.connector.partitions import partitions_name, ranges_name
 from pipelines.factory import definitions_of
 from pipelines.sensors.connector import discovery_sensor, slot_sensor
 from tests.support.lake import difference, doubled_events, lake_settings, rows, write_properties
@@ -139,12 +139,16 @@ def test_from_an_empty_lake_to_checked_tables(connector):
         assert difference(file, TABLES) == []
         assert doubled_events(file, PEOPLE) == 0
 
-        # A snapshot that the job asks for is taken by the next run of the stream, which tells of it.
-        asked = {"ops": {"shop_incremental_snapshot": {"config": {"tables": [str(ORDERS)]}}}}
-        assert run(site, "shop_incremental_snapshot_job", instance, run_config=asked).success
+        # A snapshot that a signal asks for is taken by the next run of the stream, which tells of it.
+        wanted = {"type": "execute-snapshot", "data_collections": [str(ORDERS)]}
+        asked = {"ops": {"shop_signal": {"config": wanted}}}
+        assert run(site, "shop_signal_job", instance, run_config=asked).success
         assert site.open().pending().has_signals
         assert run(site, "shop_stream_job", instance, run_config=bounds).success
         assert_snapshot_told(site, instance)
+        assert difference(file, TABLES) == []
+
+        assert_range_is_read(pg, database, site, instance)
         assert difference(file, TABLES) == []
 
         # A run that goes on shows each change while it does.
@@ -156,6 +160,20 @@ def test_from_an_empty_lake_to_checked_tables(connector):
         watcher.join(patient(200))
         assert [status for status, _ in seen] == ["STARTED"] * 3
         assert difference(file, TABLES) == []
+
+
+def assert_range_is_read(pg, database, site, instance):
+    """The sensor makes partitions of ranges; a run that reads one streams to its own end where no other run does."""
+    result = discovery_sensor(site)(dg.build_sensor_context(instance=instance))
+    (request,) = result.dynamic_partitions_requests
+    ranges = [f"{ORDERS}|0001", f"{PEOPLE}|0001"]
+    assert (request.partitions_def_name, request.partition_keys) == (ranges_name(site), ranges), "LOG has no key"
+    instance.add_dynamic_partitions(ranges_name(site), ranges)
+    pg.execute(database, "update orders set total = total + 1")
+    assert run(site, "shop_incremental_snapshot_job", instance, partition_key=ranges[0]).success
+    assert instance.get_materialized_partitions(incremental_key(site)) == {ranges[0]}
+    made = instance.get_latest_materialization_event(incremental_key(site)).asset_materialization
+    assert made.metadata["rows"].value == 45
 
 
 def assert_snapshot_told(site, instance):

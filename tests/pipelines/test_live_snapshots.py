@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from dagster._cli import cli
 
-from pipelines.connector.keys import changes_key, snapshot_key
+from pipelines.connector.keys import changes_key, incremental_key, snapshot_key
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
 from tests.pipelines.live import BACKFILL, live_dagster
 from tests.pipelines.webhook import webhook
@@ -102,7 +102,7 @@ def test_backfills_with_a_failed_partition_signals_and_the_schedule(live, hook):
     assert not live.journal("end", "snapshot")
     held_too.unlink()
     live.wait("the refused table", lambda: partitions(live) == ([str(ORDERS)], [str(PEOPLE)]))
-    assert_schedule_asks_for_its_table(live)
+    assert_schedule_reads_its_table(live)
 
     # The failed partition alone, by the command line; the schedule's runs do not wait for the slot.
     refused.unlink()
@@ -149,14 +149,15 @@ def assert_signal_is_sent(live):
     assert refused["__typename"] == "RunConfigValidationInvalid"
 
 
-def assert_schedule_asks_for_its_table(live):
+def assert_schedule_reads_its_table(live):
     """The schedule ticks each minute and is on from the start, for its time is configured. It is off after this."""
     wanted = dg.RunsFilter(job_name="shop_incremental_snapshot_job", statuses=[dg.DagsterRunStatus.SUCCESS])
     (run, *_) = live.wait("a tick", lambda: live.instance.get_runs(wanted))
     selector = {**REPOSITORY, "scheduleName": "shop_incremental_snapshot_schedule"}
     assert run.tags["dagster/schedule_name"] == selector["scheduleName"]
-    sent = [one["data"] for one in live.journal("signal") if one["signal"] == "execute-snapshot"]
-    assert sent[0] == {"type": "incremental", "data-collections": [str(ORDERS)]}
+    assert live.journal("start", "incremental")[0]["ranges"] == [f"{ORDERS}|0001", f"{ORDERS}|0002"]
+    key = incremental_key(site(FakeEngine()))
+    assert live.instance.get_materialized_partitions(key) == {f"{ORDERS}|0001", f"{ORDERS}|0002"}
     # Each tick is a run, of three CPU seconds.
     state = live.dagster.query(SCHEDULE, {"s": selector})["scheduleOrError"]["scheduleState"]
     stopped = live.dagster.query(STOP, {"id": state["id"]})["stopRunningSchedule"]

@@ -1,7 +1,4 @@
-"""Jobs that send signals, and the schedule that runs one of them."""
-
-import json
-from datetime import UTC, datetime
+"""The job that sends signals."""
 
 import dagster as dg
 import pytest
@@ -9,10 +6,10 @@ import pytest
 from cdc_core.errors import ConfigError
 from cdc_core.snapshot.signals.parse import ExecuteSnapshot, Log, SnapshotKind, StopSnapshot, action_of, read_signal
 from pipelines.connector.keys import snapshot_key
-from pipelines.connector.site import SnapshotPlan
 from pipelines.factory import definitions_of
-from pipelines.jobs.schedules import schedule_name, schedules
 from tests.pipelines.fake import FakeEngine, site
+
+SNAPSHOT = {"type": "execute-snapshot"}
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +97,7 @@ def test_what_cannot_be_obeyed_fails_the_run_with_its_sentence_and_sends_nothing
 
 
 def test_a_table_that_is_nearly_one_is_named(instance):
-    result, _ = press(FakeEngine(), instance, "incremental_snapshot", {"tables": ["public.ordres"]})
+    result, _ = press(FakeEngine(), instance, "signal", {**SNAPSHOT, "data_collections": ["public.ordres"]})
     assert "Did you mean public.orders?" in failure_of(result)
 
 
@@ -115,15 +112,8 @@ def test_without_a_channel_the_run_fails_with_the_engines_sentence(instance):
     assert failure_of(result) == "No channel takes signals. Set signal.data.collection."
 
 
-def test_the_snapshot_job_takes_all_captured_tables_or_the_chosen_ones(instance):
-    _, everything = press(FakeEngine(), instance, "incremental_snapshot")
-    assert everything == [ExecuteSnapshot((".*",), SnapshotKind.INCREMENTAL)]
-    _, chosen = press(FakeEngine(), instance, "incremental_snapshot", {"tables": ["public.orders", "public.people"]})
-    assert chosen == [ExecuteSnapshot(("public.orders", "public.people"), SnapshotKind.INCREMENTAL)]
-
-
 def test_what_was_sent_is_observed_at_the_snapshots(instance):
-    press(FakeEngine(), instance, "incremental_snapshot", {"tables": ["public.orders"]})
+    press(FakeEngine(), instance, "signal", {**SNAPSHOT, "data_collections": ["public.orders"]})
     (found,) = instance.fetch_observations(snapshot_key(site(FakeEngine())), limit=10).records
     assert found.asset_observation.description == "Signal execute-snapshot sent through channel source"
     assert found.asset_observation.metadata["data"].value["data-collections"] == ["public.orders"]
@@ -131,7 +121,7 @@ def test_what_was_sent_is_observed_at_the_snapshots(instance):
 
 def test_many_tables_are_sent_in_signals_that_fit_a_signal_tables_row(instance):
     engine = FakeEngine()
-    result, sent = press(engine, instance, "incremental_snapshot", {"tables": ["public.orders"] * 500})
+    result, sent = press(engine, instance, "signal", {**SNAPSHOT, "data_collections": ["public.orders"] * 500})
     assert result.success
     assert len(sent) > 3
     assert sum(len(one.collections) for one in sent) == 500
@@ -145,30 +135,3 @@ def test_a_signal_job_does_not_take_the_slots_place(instance):
     press(FakeEngine(), instance, "signal")
     (run,) = instance.get_runs()
     assert not consumes_slot(run, here)
-
-
-def test_the_schedule_is_stopped_until_it_is_configured():
-    (usual,) = schedules(site(FakeEngine()))
-    assert (usual.default_status, usual.cron_schedule) == (dg.DefaultScheduleStatus.STOPPED, "0 3 * * 0")
-    plan = SnapshotPlan("0 4 * * *", "Europe/Berlin", ("public.orders",))
-    (configured,) = schedules(site(FakeEngine(), plan=plan))
-    assert configured.default_status is dg.DefaultScheduleStatus.RUNNING
-    assert (configured.cron_schedule, configured.execution_timezone) == ("0 4 * * *", "Europe/Berlin")
-
-
-def test_a_tick_asks_for_the_configured_tables(instance):
-    engine = FakeEngine()
-    here = site(engine, plan=SnapshotPlan("0 4 * * *", tables=("public.orders",)))
-    defs = definitions_of([here])
-    schedule = defs.get_repository_def().get_schedule_def(schedule_name(here))
-    context = dg.build_schedule_context(
-        instance=instance, scheduled_execution_time=datetime(2026, 1, 1, 4, tzinfo=UTC), repository_def=None
-    )
-    (request,) = schedule.evaluate_tick(context).run_requests
-    job = defs.resolve_job_def(schedule.job_name)
-    assert job.execute_in_process(run_config=request.run_config, instance=instance).success
-    ((_, kind, data),) = engine.calls
-    assert (kind, json.loads(data)) == (
-        "execute-snapshot",
-        {"type": "incremental", "data-collections": ["public.orders"]},
-    )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.signals.rows import SignalRow
 

@@ -17,7 +17,7 @@ from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.signals.rows import signal_rows

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.stream_state import OpenTransaction, RelationRun, SortedSegment, Truncate
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 
 
 @dataclass(frozen=True, slots=True)

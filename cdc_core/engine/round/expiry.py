@@ -12,7 +12,7 @@ from cdc_core.lake.maintenance.retention import DAY_US, expire_changes
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.stores.quarantine import first_waiting
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cdc_core.clock import now_us
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.engine.reports import BatchReport
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 

@@ -10,7 +10,6 @@ when it was received.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
@@ -19,58 +18,11 @@ from cdc_core.lake.delta.log_table import log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.maintenance.compaction import maintain_after
-from cdc_core.lake.names import EPOCH, META
+from cdc_core.lake.names import EPOCH
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.schema.lake_schema import changelog_properties
 from cdc_core.lake.stores.changelog import Reached, append_changes
-from cdc_core.schema.table import TableId
-
-_COUNTS = pa.list_(pa.struct([("data_collection", pa.string()), ("event_count", pa.int64())]))
-
-
-class StreamTable(StrEnum):
-    """A table of the stream's own."""
-
-    MESSAGES = "messages"
-    TRANSACTIONS = "transactions"
-
-    @property
-    def id(self) -> TableId:
-        """Its name where those of captured tables are: no schema has an empty name."""
-        return TableId("", f"__{self}")
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of rows that are to be appended."""
-        return _SCHEMAS[self]
-
-    def path(self, paths: LakePaths) -> str:
-        """Its folder."""
-        return paths.messages if self is StreamTable.MESSAGES else paths.transactions
-
-
-_SCHEMAS = {
-    StreamTable.MESSAGES: pa.schema(
-        [
-            ("prefix", pa.string()),
-            ("content", pa.binary()),
-            ("transactional", pa.bool_()),
-            ("__lsn", pa.int64()),
-            ("__xid", pa.int64()),
-            *META,
-        ]
-    ),
-    StreamTable.TRANSACTIONS: pa.schema(
-        [
-            ("id", pa.string()),
-            ("status", pa.string()),
-            ("event_count", pa.int64()),
-            ("data_collections", _COUNTS),
-            ("__xid", pa.int64()),
-            *META,
-        ]
-    ),
-}
+from cdc_core.lake.stores.stream_table import StreamTable
 
 
 class StreamTables:

@@ -17,7 +17,7 @@ from cdc_core.errors import TransientError
 from cdc_core.events.stream.acknowledged import Acknowledged
 from cdc_core.events.stream.feed import EventFeed, Gate
 from cdc_core.events.stream.segments import SharedSegments, later
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema

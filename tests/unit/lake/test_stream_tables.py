@@ -4,7 +4,8 @@ import pyarrow as pa
 
 from cdc_core.lake.maintenance.retention import DAY_US, expire_changes
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.stores.stream_tables import StreamTable, StreamTables
+from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.lake.stores.stream_tables import StreamTables
 from tests.support.lake import rows
 
 MESSAGES = StreamTable.MESSAGES

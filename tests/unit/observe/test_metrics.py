@@ -17,7 +17,7 @@ from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
 from cdc_core.engine.stream.run import Hooks
-from cdc_core.lake.stores.stream_tables import StreamTable
+from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics

@@ -1,0 +1,118 @@
+"""Events that a run of incremental snapshots logs to Dagster: a materialization per range, and progress per table."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import dagster as dg
+
+from cdc_core.engine.reports import Status
+from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
+from pipelines.assets.notification_events import Budget
+from pipelines.connector.keys import incremental_key, lake_key
+from pipelines.connector.site import Site
+from pipelines.reports import metadata
+from pipelines.reports.lake_facts import LakeFacts
+from pipelines.reports.provenance import lake_tags, version_tags
+from pipelines.step.log import logged
+
+PROGRESS_SECONDS = 10.0
+PROGRESS_PER_MINUTE = 30
+_REST_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class IncrementalEvents:
+    """Collects what the engine's thread reports; the step's thread logs it, because Dagster's contexts need that."""
+
+    def __init__(
+        self, context: dg.AssetExecutionContext, site: Site, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._context = context
+        self._site = site
+        self._now = clock
+        self._lock = threading.Lock()
+        self._done: deque[RangeReport] = deque()
+        self._progress: dict[TableId, IncrementalProgress] = {}
+        self._reported: dict[TableId, float] = {}
+        self._budget = Budget(PROGRESS_PER_MINUTE, clock)
+        self._rest_until = 0.0
+
+    def listen(self, progress: IncrementalProgress) -> None:
+        """Progress of a table; called by the engine."""
+        with self._lock:
+            self._progress[progress.table] = progress
+
+    def applied(self, report: RangeReport) -> None:
+        """A range that is in the lake, or that is left out; called by the engine."""
+        if report.is_applied:
+            with self._lock:
+                self._done.append(report)
+
+    def report_soon(self) -> None:
+        """Log what is due; if it cannot be logged to Dagster, it is retried after a second."""
+        if self._now() < self._rest_until:
+            return
+        try:
+            self.report_due()
+        except Exception as error:
+            # Not by context.log, which uses the same database. The snapshot continues.
+            _log.warning("A report of a range could not be logged to Dagster: %s. Retrying.", type(error).__name__)
+            self._rest_until = self._now() + _REST_SECONDS
+
+    def report_due(self) -> None:
+        """Log each range that is in the lake, and the progress of tables at a limited rate."""
+        while self._done:
+            self._log_range(self._done[0])
+            self._done.popleft()
+        with self._lock:
+            progress = dict(self._progress)
+        now = self._now()
+        for table, one in progress.items():
+            is_due = now - self._reported.setdefault(table, now) >= PROGRESS_SECONDS
+            if is_due and one.ranges_applied < one.ranges and self._budget.take():
+                self._reported[table] = now
+                self._log_progress(one)
+
+    def report_tables(self, tables: set[TableId], status: Status) -> None:
+        """Log the lake tables at the position that they have now, with ranges of this run."""
+        facts = LakeFacts(self._site)
+        for one in status.tables:
+            if one.table in tables and one.lake_lsn is not None:
+                told = {"lsn": str(one.lake_lsn)} | facts.of(one.table)
+                tags = lake_tags(self._site, one.table, str(one.lake_lsn))
+                logged(
+                    self._context,
+                    dg.AssetMaterialization(asset_key=lake_key(self._site, one.table), metadata=told, tags=tags),
+                )
+
+    def report_unread(self, keys: list[str]) -> None:
+        """Report ranges that the run leaves as they are in the lake."""
+        for key in keys:
+            self._log_partition(key, {"source": "in the lake before this run; not read again"})
+
+    def _log_range(self, report: RangeReport) -> None:
+        self._log_partition(report.range.name, metadata.key_range(report))
+        self._context.log.info(f"{report.range.name}: {report.rows:,} rows, in the lake")
+
+    def _log_partition(self, key: str, told: metadata.Metadata) -> None:
+        asset, tags = incremental_key(self._site), version_tags(self._site.slot)
+        logged(self._context, dg.AssetMaterialization(asset_key=asset, partition=key, metadata=told, tags=tags))
+
+    def _log_progress(self, progress: IncrementalProgress) -> None:
+        words = metadata.incremental_text(progress)
+        logged(
+            self._context,
+            dg.AssetObservation(
+                asset_key=incremental_key(self._site),
+                description=f"{progress.table}: {words}",
+                metadata={"table": str(progress.table), **metadata.incremental_progress(progress)},
+            ),
+        )
+        self._context.log.info(f"{progress.table}: {words}")
