@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich.console import Console
 
+from cdc_core.assemble import Connector
 from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
-from cdc_core.cli.exits import DONE
-from cdc_core.cli.logs import log_options, say, set_up
+from cdc_core.cli.exits import DONE, FAILED, stop_requests
+from cdc_core.cli.logs import is_json, log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
+from cdc_core.snapshot.reports import SnapshotProgress
 
 
 @click.command("snapshot")
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType())
+@click.option(
+    "--incremental",
+    is_flag=True,
+    help="Read them in ranges of their keys while the stream goes on; nothing is replaced. A TABLE may be one of its "
+    "ranges: public.orders|0007.",
+)
 @log_options
-def command(config: ConnectorFile, tables: tuple[TableId, ...], log_format: str | None, verbose: bool) -> int:
+def command(
+    config: ConnectorFile, tables: tuple[TableId, ...], incremental: bool, log_format: str | None, verbose: bool
+) -> int:
     """Read tables (schema.table) into the lake at one consistent point.
 
     Default: all captured tables of snapshot.include.collection.list; none the first time if snapshot.mode reads no
     rows.
     Existing lake tables are replaced by the current rows of the source; streaming continues exactly from there.
+
+    With --incremental the rows are written beside those that are in the lake, once the stream has passed them, by the
+    run that streams; without such a run, by this command. Default: all tables that have a key.
     """
     console = Console(stderr=True, soft_wrap=True)
     set_up(log_format, verbose=verbose)
     connector = config.open()
     set_up(log_format, connector.config.observe.log_format, verbose=verbose)
+    if incremental:
+        return _incremental(console, connector, tables)
     with snapshot_progress(console) as on_progress:
         reports = connector.snapshot(tables or None, on_progress=on_progress)
     for report in reports:
@@ -38,3 +55,37 @@ def command(config: ConnectorFile, tables: tuple[TableId, ...], log_format: str 
         facts: dict[str, Any] = {"rows": report.rows, "refused": report.refused, "lsn": str(report.lsn)}
         say(told, event="table read", table=str(report.table), **facts)
     return DONE
+
+
+def _incremental(console: Console, connector: Connector, tables: Sequence[TableId]) -> int:
+    """Read ranges; say what became of each, and fail if one is not in its lake table."""
+    named: list[str | TableId | KeyRange] = [_named(table) for table in tables]
+    with stop_requests() as stop, snapshot_progress(console) as bars:
+
+        def show(progress: IncrementalProgress) -> None:
+            if console.is_terminal and not is_json():
+                bars(SnapshotProgress(progress.table, progress.rows, progress.rows_expected, False))
+
+        reports = connector.incremental_snapshot(
+            named or [*connector.plan_incremental()], on_progress=show, should_stop=stop.is_set, on_range=_say_range
+        )
+    left = [report for report in reports if not report.is_applied]
+    for report in left:
+        _say_range(report)
+    return FAILED if left else DONE
+
+
+def _named(table: TableId) -> TableId | KeyRange:
+    """Return what a name asks for: a table, or one range of it."""
+    name, bar, number = table.table.rpartition("|")
+    is_range = bool(bar) and number.isdecimal() and int(number) > 0
+    return KeyRange(TableId(table.schema, name), int(number), 0) if is_range else table
+
+
+def _say_range(report: RangeReport) -> None:
+    key = report.range
+    done = f"{report.rows:,} rows in the lake table after {report.seconds:.1f} s"
+    what = done if report.is_applied else f"not in the lake table: {report.reason}"
+    facts: dict[str, Any] = {"rows": report.rows, "number": key.number, "ranges": key.count}
+    event = "range written" if report.is_applied else "range not written"
+    say(f"{key.name} of {key.count}: {what}", event=event, table=str(key.table), **facts)

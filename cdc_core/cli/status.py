@@ -20,6 +20,7 @@ from cdc_core.engine.reports import KafkaStatus, OwnTableStatus, Status, StreamS
 from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import IncrementalProgress
 
 # pg_replication_slots.wal_status.
 _WAL_STATES = {
@@ -113,6 +114,7 @@ def _print(console: Console, status: Status, file: ConnectorFile) -> None:
         _print_stream(console, status.stream)
     if status.kafka is not None:
         _print_kafka(console, status.kafka)
+    _print_incremental(console, status.incremental)
     _print_tables(console, status.tables)
     for own in status.own_tables:
         _print_own(console, own)
@@ -135,6 +137,22 @@ def _print(console: Console, status: Status, file: ConnectorFile) -> None:
         if row.quarantined:
             text = f"{row.table}: {row.quarantined:,} changes are waiting in quarantine"
             console.print(text, highlight=False, markup=False)
+
+
+def _print_incremental(console: Console, found: Sequence[IncrementalProgress]) -> None:
+    for progress in found:
+        console.print(incremental_line(progress), highlight=False, markup=False)
+
+
+def incremental_line(progress: IncrementalProgress) -> str:
+    """Return the progress of an incremental snapshot in words."""
+    ranges = f"{progress.ranges_read} of {progress.ranges or '?'} ranges read, {progress.ranges_applied} in the lake"
+    rows = f"{progress.rows:,} rows"
+    if progress.rows_expected is not None:
+        rows += f" of about {progress.rows_expected:,}"
+    rate = f", {progress.rows_per_second:,.0f} rows/s" if progress.rows and progress.seconds else ""
+    left = "" if not progress.seconds_left else f", about {duration(progress.seconds_left)} left"
+    return f"incremental snapshot of {progress.table}: {rows}, {ranges}{rate}{left}"
 
 
 def slot_state(status: Status) -> str:

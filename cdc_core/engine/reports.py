@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cdc_core.engine.run_state import Waiting
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import IncrementalProgress
 from cdc_core.snapshot.reports import SnapshotReport
 
 if TYPE_CHECKING:  # would load Delta's libraries, which not every command needs
@@ -332,7 +333,8 @@ class Status:
 
     ``stream`` is None for a lake that has no record yet. ``waiting``: what the running process waits for.
     ``server_error`` is why the server could not be queried, empty if it could; everything about the slot is then None.
-    ``lake_error`` is why the lake's own records could not be read.
+    ``lake_error`` is why the lake's own records could not be read. ``incremental`` are the incremental snapshots that
+    are under way: as the lake has them, which may be a range behind.
     """
 
     slot: str
@@ -351,6 +353,7 @@ class Status:
     waiting: Waiting | None = None
     lag_seconds: float | None = None
     own_tables: tuple[OwnTableStatus, ...] = ()
+    incremental: tuple[IncrementalProgress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -16,9 +17,11 @@ from cdc_core.lake.epochs import EpochRows, epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, changelog_position, lake_position, schema_version_app
 from cdc_core.lake.stores.changelog import commit_time, count_after
+from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lake.stores.quarantine import waiting_reasons
 from cdc_core.lake.stores.schema_log import History, SchemaLog
 from cdc_core.lake.stores.snapshot_log import read_times
+from cdc_core.lake.stores.staged_rows import StagedRows
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
@@ -27,6 +30,9 @@ from cdc_core.postgres.rows.copy_out import own_rows_sql
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.snapshot.incremental.lake_progress import LakeProgress, Request
+from cdc_core.snapshot.incremental.reports import IncrementalProgress
+from cdc_core.snapshot.incremental.staged import StagedRange
 
 _THREADS = 8
 
@@ -122,6 +128,35 @@ def own_table_status(paths: LakePaths, scope: str) -> tuple[OwnTableStatus, ...]
             return OwnTableStatus(name, error=_said(error))
 
     return tuple(found for found in map(look, StreamTable) if found is not None)
+
+
+def incremental_status(paths: LakePaths, scope: str) -> tuple[IncrementalProgress, ...]:
+    """Return the incremental snapshots under way, from what is stored: of a run's request, and of jobs' staged ranges.
+
+    Nothing if it cannot be read.
+    """
+    try:
+        state = LakeProgress.from_json(ProgressLog(paths.incremental, 0).read())
+        staged = [StagedRange.of(each) for each in StagedRows(paths.staged, {}).look()]
+    except (CdcError, OSError, ValueError):
+        return ()
+    if state.epoch != epoch_of(scope):
+        state = LakeProgress()
+    request, current = state.request, state.progress.current
+    mine = [each for each in staged if request.id and each.name[0] == request.id]
+    found = [] if current is None else [_of_request(current.table, request, mine)]
+    of_jobs = [each for each in staged if each not in mine and each.name[1]]
+    for table in dict.fromkeys(each.table for each in of_jobs):
+        ranges = [each for each in of_jobs if each.table == table]
+        rows = sum(each.staged.rows for each in ranges)
+        found.append(IncrementalProgress(table, rows, len(ranges), 0, len(ranges)))
+    return tuple(found)
+
+
+def _of_request(table: TableId, request: Request, staged: Sequence[StagedRange]) -> IncrementalProgress:
+    rows, done = request.rows + sum(each.staged.rows for each in staged), len(request.done)
+    seconds = time.time() - request.began if request.began else 0.0
+    return IncrementalProgress(table, rows, done + len(staged), done, request.ranges, seconds, request.expected)
 
 
 def _histories(paths: LakePaths) -> tuple[dict[TableId, History], str]:

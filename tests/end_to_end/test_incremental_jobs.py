@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -101,4 +102,16 @@ def test_two_jobs_of_one_table_beside_a_stream_are_exact(pg, program, tmp_path):
             assert all(each.is_applied for job in jobs for each in job.result(patient(500)))
         wait_until(lambda: not difference(file, [NOTES]), 120, "the lake table")
         assert run.end(2) == 0, run.said()[-3000:]
+    assert Connector.from_file(file).status().incremental == ()
+    job = program.run("snapshot", file, "--incremental", f"{NOTES}|0002", WAL2LAKE_FAILPOINT="after-staging")
+    assert job.returncode == -signal.SIGKILL, job.stderr[-3000:]
+    # What was read is seen in status, and is written by whoever streams next.
+    status = program.run("status", file)
+    assert (
+        "incremental snapshot of public.notes" in status.stdout and "1 of 1 ranges read, 0 in the lake" in status.stdout
+    )
+    again = program.run("snapshot", file, "--incremental", f"{NOTES}|0001", str(LINES))
+    assert again.returncode == 0 and "public.notes|0001 of " in again.stderr, again.stderr[-3000:]
+    assert program.stream(file).returncode == 0
+    assert difference(file, [NOTES, LINES]) == [] and Connector.from_file(file).status().incremental == ()
     pg.drop_database(database)

@@ -63,7 +63,7 @@ def plan_incremental(context: RunContext, tables: Sequence[TableId] | None, *, r
 
 def incremental_snapshot(
     context: RunContext,
-    names: Sequence[str | KeyRange],
+    names: Sequence[str | TableId | KeyRange],
     spark: Callable[[], Any],
     stream: StreamUntil,
     callbacks: Callbacks,
@@ -82,7 +82,9 @@ def incremental_snapshot(
             return job.reports
 
 
-def _parsed(name: str | KeyRange) -> tuple[TableId, int | None, str]:
+def _parsed(name: str | TableId | KeyRange) -> tuple[TableId, int | None, str]:
+    if isinstance(name, TableId):
+        return name, None, ""
     if isinstance(name, KeyRange):
         return name.table, name.number, name.plan
     try:

@@ -28,6 +28,7 @@ from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.source import is_claimed
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.tables import TableSelection
+from cdc_core.snapshot.incremental.reports import IncrementalProgress
 from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.signals.actions import load_actions
 
@@ -134,7 +135,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
 
     What cannot be queried is unknown in the result, with the reason: the server, or the Delta tables of one table.
     """
-    from cdc_core.engine.status import lake_status, own_table_status, source_rows
+    from cdc_core.engine.status import incremental_status, lake_status, own_table_status, source_rows
 
     config = context.config
     tables: list[TableSchema] | None = None
@@ -154,6 +155,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
     lake_error = ""
     stream: StreamStatus | None = None
     own_tables: tuple[OwnTableStatus, ...] = ()
+    incremental: tuple[IncrementalProgress, ...] = ()
     if context.has_lake and config.lake.lake_path:
         includes = TableSelection(config.selection).includes
         try:
@@ -163,6 +165,7 @@ def status(context: RunContext, count_rows: bool) -> Status:
             lake_error, scope = str(error), context.slot
         lake, problem = lake_status(context.paths, scope, tables, rows, count_rows, includes)
         own_tables = own_table_status(context.paths, scope)
+        incremental = incremental_status(context.paths, scope)
         lake_error = " ".join(part for part in (lake_error, problem) if part)
     return Status(
         context.slot,
@@ -181,4 +184,5 @@ def status(context: RunContext, count_rows: bool) -> Status:
         WaitingFile(config.state_path, context.name, context.slot).read(),
         None if backlog is None else backlog.lag_seconds,
         own_tables,
+        incremental,
     )

@@ -147,9 +147,7 @@ class LakeSnapshots:
         current = state.progress.current
         is_own = request == state.request.id or (not number and current is not None and current.table == table)
         if is_own and wrote.rows:
-            # Not stored at once: it is a number for people.
-            self._stored.now = replace(state, request=replace(state.request, rows=state.request.rows + wrote.rows))
-            self._queue.delivered(self._stored.now.progress, table, wrote.rows)
+            self._queue.delivered(state.progress, table, wrote.rows)
         elif wrote.rows:
             self._queue.notify(SnapshotStatus.IN_PROGRESS, current_collection_in_progress=table)
 

@@ -94,7 +94,8 @@ class StagedWrites:
         self._tries: Counter[str] = Counter()
         self._again: dict[str, Future[RangeRead]] = {}
         self._dropped: set[str] = set()
-        self._looked_at = self._described_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._described_at: dict[str, float] = {}
         self.held: set[TableId] = set()
         """The tables whose ranges wait until the lake table has the columns of the source, or is merged again."""
         self.refused: set[TableId] = set()
@@ -107,8 +108,8 @@ class StagedWrites:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a range is staged whose table is not held."""
-        return any(each.table not in self.held for each in self._known.values())
+        """Whether a range is staged whose table is not held, or is read again."""
+        return bool(self._again) or any(each.table not in self.held for each in self._known.values())
 
     def staged(self, request: str) -> set[int]:
         """Return the numbers of a request's ranges that are staged."""
@@ -186,19 +187,20 @@ class StagedWrites:
 
     def _compare(self, each: StagedRange) -> None:
         """Read a range again if its table was altered since it was read."""
-        if time.monotonic() - self._described_at < _DESCRIBE_SECONDS:
+        if time.monotonic() - self._described_at.get(each.facts.id, float("-inf")) < _DESCRIBE_SECONDS:
             return
-        self._described_at = time.monotonic()
+        self._described_at[each.facts.id] = time.monotonic()
         now = self._describe(each.table)
         if now is None:
             _log.warning("A range of %s is not written: the table no longer exists in the source.", each.table)
             self._discard([each], "the table no longer exists in the source")
         elif not is_unaltered(each.facts.table, streamed(now)):
-            _log.info("A range of %s is read again: the table was altered after it was read.", each.table)
+            _log.warning("A range of %s is read again: the table was altered after it was read.", each.table)
             self._read_again(each)
 
     def _read_again(self, each: StagedRange) -> None:
-        self._again[each.facts.id] = self._reads.read(each.facts.range, each.staged)
+        if len(self._again) < self._reads.threads:
+            self._again[each.facts.id] = self._reads.read(each.facts.range, each.staged)
 
     def _collect(self) -> None:
         """Take note of ranges that were read again, and have replaced themselves."""
@@ -258,7 +260,7 @@ class StagedWrites:
         """Store what follows from a range that is in the lake table, then remove it."""
         state, (request, number) = self._stored.now.with_search(each.table, search), each.name
         if request == state.request.id and number:
-            state = replace(state, request=state.request.with_done(number))
+            state = replace(state, request=state.request.with_done(number, each.staged.rows))
         self._stored.store(state)
         failpoints.hit(failpoints.BEFORE_UNSTAGING)
         self._remove([each])
@@ -304,3 +306,4 @@ class StagedWrites:
             for each in ranges:
                 self._slice.pop(each.facts.id, None)
                 self._tries.pop(each.facts.id, None)
+                self._described_at.pop(each.facts.id, None)

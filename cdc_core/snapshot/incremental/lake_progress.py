@@ -35,9 +35,11 @@ class Request:
     expected: int | None = None
     began: float = 0.0
 
-    def with_done(self, number: int) -> Request:
+    def with_done(self, number: int, rows: int) -> Request:
         """Return the request after one of its ranges was written."""
-        return replace(self, done=tuple(sorted({*self.done, number})))
+        if number in self.done:
+            return self
+        return replace(self, done=tuple(sorted({*self.done, number})), rows=self.rows + rows)
 
 
 @dataclass(frozen=True, slots=True)
