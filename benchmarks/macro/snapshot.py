@@ -3,6 +3,7 @@
     python -m benchmarks.macro.snapshot                      # 10 M rows × 10 columns; 100 tables of 10,000 rows
     python -m benchmarks.macro.snapshot --rows 1000000 --only large
     python -m benchmarks.macro.snapshot --only large,peer    # beside Debezium's engine too
+    python -m benchmarks.macro.snapshot --only rules         # with the rules beside without
 
 Each turn takes COPY (psql, over TCP), a warm snapshot (Spark and its workers are there), and a cold one (``wal2lake
 snapshot`` from the command line, less the same command on an empty table), so that a machine that drifts drifts for
@@ -19,8 +20,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.freshness.processes import DRIVER, PRODUCT, Sampler
@@ -34,6 +36,10 @@ PROGRAM = Path(sys.executable).parent / "wal2lake"
 PEER_FOLDER = Path(".wal2lake") / "peer"
 _SECONDS = 3600
 _FILL_ROWS = 100_000
+_RULES = {
+    "wal2lake.quality.rule.paid": "public.load: after.amount >= 0",
+    "wal2lake.quality.rule.coded": "public.load: after.code like 'code-%'",
+}
 
 
 class Bench:
@@ -45,7 +51,7 @@ class Bench:
         self._extra = extra
         self.sampler = Sampler(interval=0.5, memory_interval=1.0)
 
-    def connector_file(self, database: str) -> Path:
+    def connector_file(self, database: str, more: Mapping[str, str]) -> Path:
         """What takes every table of the database to a lake of its own, everything else by default."""
         home = self.folder / database
         home.mkdir(exist_ok=True)
@@ -56,6 +62,7 @@ class Bench:
                 "wal2lake.lake.path": str(home / "lake"),
                 "wal2lake.state.path": str(home / "state"),
                 **self._extra,
+                **more,
             },
         )
         return write_properties(home / "connector.properties", properties)
@@ -79,9 +86,9 @@ class Bench:
             )
         )
 
-    def warm(self, database: str, rows: int) -> float:
+    def warm(self, database: str, rows: int, more: Mapping[str, str] = MappingProxyType({})) -> float:
         """Seconds of a snapshot in this process, whose Spark and workers are there already."""
-        connector = self._fresh(database)
+        connector = self._fresh(database, more)
         spark = connector.spark()
         spark.sparkContext.parallelize(range(2), 2).mapPartitions(_imported).collect()
         reports: list[Any] = []
@@ -104,8 +111,8 @@ class Bench:
             raise SystemExit(f"wal2lake snapshot ended with {process.returncode}")
         return time.monotonic() - started
 
-    def _fresh(self, database: str) -> Connector:
-        file = self.connector_file(database)
+    def _fresh(self, database: str, more: Mapping[str, str] = MappingProxyType({})) -> Connector:
+        file = self.connector_file(database, more)
         for part in ("lake", "state"):
             shutil.rmtree(self.folder / database / part, ignore_errors=True)
         return Connector.from_file(file)
@@ -119,7 +126,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=1, help="turns before, not counted")
     parser.add_argument("--tables", type=int, default=100)
     parser.add_argument("--table-rows", type=int, default=10_000)
-    parser.add_argument("--only", default="large,small", help="of large, small, peer; peer goes with large")
+    parser.add_argument("--only", default="large,small", help="of large, small, rules, peer; peer goes with large")
     parser.add_argument("--no-cold", action="store_true", help="warm only")
     parser.add_argument("--peer-rows", type=int, help="rows of the peer's table, where --rows would take too long")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a connector property")
@@ -139,6 +146,9 @@ def main() -> None:
             if "small" in parts:
                 figures["small"] = _small(bench, arguments)
                 _print_small(figures)
+            if "rules" in parts:
+                figures["rules"] = _rules(bench, arguments)
+                _print_rules(figures["rules"])
             if "peer" in parts:
                 figures["peer"] = _peer(bench, arguments)
                 _print_peer(figures["peer"])
@@ -197,6 +207,18 @@ def _small(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
             taken |= {"start-up": bench.cold(empty), "cold": bench.cold(database)}
         keep(seconds, taken, turn, arguments.warm_up)
     return {"tables": arguments.tables, "rows": rows, "seconds": seconds}
+
+
+def _rules(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
+    """A warm snapshot without rules, and with those of the catalogue and two of a user, in turn."""
+    database = filled(bench, arguments.rows, "rules")
+    seconds: dict[str, list[float]] = {"without": [], "with": []}
+    for turn in range(arguments.warm_up + arguments.runs):
+        without = bench.warm(database, arguments.rows, {"wal2lake.quality.enabled": "false"})
+        keep(
+            seconds, {"without": without, "with": bench.warm(database, arguments.rows, _RULES)}, turn, arguments.warm_up
+        )
+    return {"rows": arguments.rows, "seconds": seconds}
 
 
 def _peer(bench: Bench, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -269,6 +291,14 @@ def _print_small(figures: dict[str, Any]) -> None:
     print("| | seconds: median (min … max) |\n|---|---|")
     for name, values in _beyond(small["seconds"]).items():
         print(f"| {name} | {spread(values, 1)} |")
+
+
+def _print_rules(found: dict[str, Any]) -> None:
+    seconds = found["seconds"]
+    ratios = [judged / plain for judged, plain in zip(seconds["with"], seconds["without"], strict=True)]
+    print(f"\n{found['rows']:,} rows × 10 columns, with rules / without; {len(ratios)} turns")
+    print("| without, seconds | with, seconds | ratio |\n|---|---|---|")
+    print(f"| {spread(seconds['without'], 1)} | {spread(seconds['with'], 1)} | {spread(ratios, 2)} |")
 
 
 def _print_peer(found: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ def rules_findings(context: RunContext) -> list[Finding]:
     try:
         with context.source() as source:
             tables = [streamed(table) for table in source.tables()]
-        table_checks(context, tables)
+        checks = table_checks(context, tables)
         files = read_rule_files(folder) if folder else RuleFiles()
     except CdcError as error:
         return [bad("rules", error.message, error.remedy)]
@@ -86,7 +86,15 @@ def rules_findings(context: RunContext) -> list[Finding]:
     unused = _unused_rules(files, [table.id for table in tables])
     edits = [f"{suite.name}: {', '.join(suite.edits)}" for suite in files.suites if suite.edits]
     edited = [good("rules", f"Generated rules as suites say: {'; '.join(edits)}.")] if edits else []
-    return [*unused, *edited, good("rules", f"All {count} rules are valid.")]
+    return [*unused, *edited, *_on_slices(checks, tables), good("rules", f"All {count} rules are valid.")]
+
+
+def _on_slices(checks: TableChecks, tables: Sequence[TableSchema]) -> list[Finding]:
+    names = [f"{name} of {table.id}" for table in tables for name in checks.over_slices(table)]
+    if not names:
+        return []
+    found = f"Judge slices of streamed changes, and no rows that snapshots read: {', '.join(names)}."
+    return [good("rules", f"{found} wal2lake quality test has them judge whole tables.")]
 
 
 def _unused_rules(files: RuleFiles, tables: Sequence[TableId]) -> list[Finding]:

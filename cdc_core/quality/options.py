@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cdc_core.errors import LimitExceededError
 from cdc_core.option import Named, at_least, number_in, option
 
 # A share of fewer changes means little: one of one. So many are taken to have passed where there were fewer.
@@ -63,6 +64,19 @@ class Limits:
         """Whether a slice of ``rows`` changes, of which some are refused, exceeds the share."""
         every = max(recent.rows + rows, WINDOW)
         return refused > 0 and recent.refused + refused > self.share * every
+
+    def require_room(self, table: str, waiting: int, before: int = 0) -> None:
+        """Raise LimitExceededError if more changes of ``table`` would wait in quarantine than may.
+
+        What waited ``before`` is no reason to stop: a slice that leaves it as it is passes.
+        """
+        if self.rows and waiting > max(self.rows, before):
+            raise LimitExceededError(
+                f"{waiting} changes of {table} would be in quarantine, which exceeds its limit of {self.rows} rows.",
+                "Correct the source or the rule, or raise limits.rows of its rule file or "
+                "wal2lake.quality.quarantine.limit.rows; the changes are kept in the changelog.",
+                table,
+            )
 
 
 @dataclass(frozen=True, slots=True)

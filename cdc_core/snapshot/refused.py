@@ -47,8 +47,8 @@ class ReadChecks(Protocol):
         Shape: lake rows[N] -> bool[N], list<string>[refused rows]. Raises CdcError if they cannot be judged.
         """
 
-    def require_limits(self, table: TableId, refused: int, rows: int) -> None:
-        """Raise LimitExceededError if more of a table's rows are refused than may be."""
+    def require_limits(self, table: TableId, refused: int, rows: int, waiting: int) -> None:
+        """Raise LimitExceededError if more of a table's rows are refused, or would wait in quarantine, than may."""
 
 
 @dataclass(frozen=True, slots=True)

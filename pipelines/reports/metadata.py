@@ -154,10 +154,9 @@ def rules(results: Iterable[RuleResult]) -> dg.TableMetadataValue:
         [
             {
                 "rule": rule.name,
-                "expectation": rule.kind,
-                "column": rule.column,
+                "expectation": rule.kind if rule.kwargs else "condition",
                 "severity": rule.severity,
-                "success": rule.success,
+                "passed": rule.success,
                 "checked": rule.checked,
                 "failed": rule.failed,
                 "observed": rule.observed,
@@ -165,8 +164,8 @@ def rules(results: Iterable[RuleResult]) -> dg.TableMetadataValue:
             }
             for rule in sorted(results, key=lambda rule: (rule.success, -rule.failed))
         ],
-        dict.fromkeys(("rule", "expectation", "column", "severity"), "string")
-        | {"success": "bool", "checked": "int", "failed": "int", "observed": "string", "expected": "string"},
+        dict.fromkeys(("rule", "expectation", "severity"), "string")
+        | {"passed": "bool", "checked": "int", "failed": "int", "observed": "string", "expected": "string"},
     )
 
 

@@ -99,7 +99,7 @@ def test_a_failing_check_shows_the_rule_how_many_rows_and_where_they_are(pages, 
 def test_the_asset_graph_shows_source_snapshot_changes_and_lake(pages, streaming):
     pages.open("asset-groups", "shop_source", "shop_lake", "shop_maintenance", size=(1900, 1100))
     pages.picture("assets")
-    pages.open(f"locations/{LOCATION}/asset-groups/shop_lake/lineage", "customers", "Passed", size=(1900, 1100))
+    pages.open(f"locations/{LOCATION}/asset-groups/shop_lake/lineage", "orders", "Passed", size=(1900, 1100))
 
 
 def test_the_schedule_tells_when_it_asks_for_which_tables(pages, shop):

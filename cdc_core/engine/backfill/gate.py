@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.quarantine import TableQuarantine, WaitingRows, settle, too_many
+from cdc_core.engine.slice.quarantine import TableQuarantine, WaitingRows, settle
 from cdc_core.engine.slice.task import SliceTask
 from cdc_core.lake.apply.chunk_rows import ChunkRows, ChunkStates, chunk_states, without_keys
 from cdc_core.lake.delete_columns import is_live, with_column
@@ -176,10 +176,7 @@ class ChunkGate:
         slices, table, count = self.slices, self.target.table, refused.rows.num_rows
         if not count:
             return
-        slices.checks.require_limits(table.id, count, rows)
-        most = slices.checks.max_waiting(table.id)
-        if most and waiting + count > most:
-            raise too_many(table.id, waiting + count, most)
+        slices.checks.require_limits(table.id, count, rows, waiting + count)
         lsn = pa.array(np.full(count, self.target.to_lsn, dtype=np.int64))
         placed = Refused(with_column(refused.rows, "__commit_lsn", lsn), refused.reasons)
         into = Quarantining(

@@ -15,7 +15,7 @@ from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.quality.options import WINDOW, Limits, QualityOptions, Recent
+from cdc_core.quality.options import Limits, QualityOptions, Recent
 from cdc_core.quality.rule_files import RuleFiles
 from cdc_core.quality.rules import CONDITION, KEY_UNIQUE, By, Origin, Rule, Severity, rules_for
 from cdc_core.schema.table import TableId, TableSchema
@@ -68,6 +68,11 @@ class TableChecks:
         """The names of the rules that Great Expectations evaluates itself on the rows of each slice."""
         rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
         return tuple(rule.plain_name for rule in rules if rule.by is By.LIBRARY)
+
+    def over_slices(self, table: TableSchema) -> tuple[str, ...]:
+        """The names of expectations on a slice as a whole, which judge streamed changes and no rows that are read."""
+        rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
+        return tuple(rule.plain_name for rule in rules if rule.measures)
 
     def rule_names(self, table: TableSchema) -> tuple[str, ...]:
         """The names of the rules that are evaluated on the table's changes, a user's as ``user:…``."""
@@ -127,7 +132,7 @@ class TableChecks:
             table.id,
             self._table_rules(table, known),
             refresh=lambda: self._renewed(table, known),
-            limits=None if recent is None else self._limits(table.id),
+            limits=None if recent is None else self.limits(table.id),
             recent=recent or Recent(),
             key=merge_key(table),
             over_batch=(lambda rules: _over_batch(changes, merge_key(table), rules)) if is_batch else None,
@@ -161,17 +166,20 @@ class TableChecks:
             return None
         return np.asarray(found.refused), found.reasons
 
-    def require_limits(self, table: TableId, refused: int, rows: int) -> None:
-        """Raise LimitExceededError if more of the rows that were read of a table are refused than may be."""
-        limits = self._limits(table)
-        if refused > limits.share * max(rows, WINDOW) or (limits.rows and refused > limits.rows):
+    def require_limits(self, table: TableId, refused: int, rows: int, waiting: int) -> None:
+        """Raise LimitExceededError if more of the rows that were read of a table are refused than may be.
+
+        ``waiting`` changes would then be in its quarantine.
+        """
+        limits = self.limits(table)
+        if limits.exceeded(Recent(), rows, refused):
             raise LimitExceededError(
-                f"{refused:,} of {rows:,} rows read from {table} fail a rule, more than the table's limits allow "
-                f"({limits.share:g} of its rows; {limits.rows or 'any number of'} rows).",
-                f"Correct the source or the rule, or raise {limits.share_name} (share) or "
-                "wal2lake.quality.quarantine.limit.rows.",
+                f"{refused:,} of {rows:,} rows read from {table} fail a rule, more than {limits.share_name} "
+                f"({limits.share:g}) allows.",
+                f"Correct the source or the rule, or raise {limits.share_name}.",
                 str(table),
             )
+        limits.require_room(str(table), waiting)
 
     def has_unique_key(self, table: TableSchema) -> bool:
         """Whether a batch of the table's changes is checked for repeated keys."""
@@ -183,11 +191,8 @@ class TableChecks:
         rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
         return any(rule.severity is Severity.ERROR for rule in rules)
 
-    def max_waiting(self, table: TableId) -> int:
-        """Maximum number of changes of a table in quarantine before the table is paused; 0 for no limit."""
-        return self._limits(table).rows
-
-    def _limits(self, table: TableId) -> Limits:
+    def limits(self, table: TableId) -> Limits:
+        """The limits above which a table is paused."""
         return self._files.limits(table, self._options.limits)
 
     def _file_rules(self, table: TableSchema, types: Mapping[str, pa.DataType]) -> tuple[Rule, ...]:

@@ -40,6 +40,7 @@ from cdc_core.lake.rows.survey import check_inserts, in_order
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.stores.changelog import between, cut_within, read_changes
 from cdc_core.lsn import just_after
+from cdc_core.quality.options import Limits
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
@@ -218,8 +219,6 @@ class LakeMerge:
         ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
         """
         table, since = merge.table, merge.schema.since
-        replay = merge.replay
-        is_decided = replay is not None and replay.is_decision
         quarantine = TableQuarantine(
             self.run,
             self.scope,
@@ -229,8 +228,12 @@ class LakeMerge:
             lake.schema,
             lambda rows: self.checks.judged(table, rows, since, is_batch=False),
         )
-        max_waiting = 0 if is_decided else self.checks.max_waiting(table.id)
-        return quarantine.filter_changes(changes, judged, max_waiting, follows)
+        return quarantine.filter_changes(changes, judged, self.limits(merge), follows)
+
+    def limits(self, merge: Merge) -> Limits:
+        """The table's limits of refused changes; none for changes that an operator has decided to accept or drop."""
+        is_decided = merge.replay is not None and merge.replay.is_decision
+        return Limits() if is_decided else self.checks.limits(merge.table.id)
 
     def has_quarantine(self, table: TableId) -> bool:
         """Whether changes of the table have been quarantined."""

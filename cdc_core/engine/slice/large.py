@@ -32,7 +32,7 @@ from cdc_core.engine.reports import CheckReport, QuarantineReport, both
 from cdc_core.engine.slice.absent_rows import Expectation
 from cdc_core.engine.slice.order import Merge
 from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
-from cdc_core.engine.slice.quarantine import Filtered, too_many
+from cdc_core.engine.slice.quarantine import Filtered
 from cdc_core.engine.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
 from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CommitConflictError, SliceFailedError
@@ -57,6 +57,7 @@ from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.survey import Survey, check_inserts, in_order, is_op, survey
 from cdc_core.lake.stores.changelog import files_between, stream_changes
+from cdc_core.quality.options import Limits
 from cdc_core.schema.table import TableId, TableSchema
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class SliceWork(Protocol):
     def position(self, lake: DeltaTable, table: TableId, token: int) -> LakePosition:
         """Return the lake table's position. Raises TransientError if another run read the table anew."""
 
+    def limits(self, merge: Merge) -> Limits:
+        """The table's limits of refused changes."""
+
     def has_quarantine(self, table: TableId) -> bool:
         """Whether changes of the table have been quarantined."""
 
@@ -131,7 +135,6 @@ class _PartChecks:
 
     def passing(self, rows: pa.Table) -> pa.Table:
         """Return the rows of a part that may be merged; the others are in the quarantine table when this returns."""
-        table = self._merge.table.id
         judged = self._work.judged(self._merge, rows)
         self._report = both(self._report, None if judged is None else report_of(judged))
         if judged is not None and judged.failure is not None:
@@ -141,9 +144,7 @@ class _PartChecks:
             self._has_quarantined = True
             failpoints.hit(failpoints.AFTER_QUARANTINE)
         self._waiting += filtered.quarantined.waiting
-        limit = self._work.checks.max_waiting(table)
-        if limit and self._waiting > limit:
-            raise too_many(table, self._waiting, limit)
+        self._work.limits(self._merge).require_room(str(self._merge.table.id), self._waiting)
         return filtered.rows
 
     @property

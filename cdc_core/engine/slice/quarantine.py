@@ -37,8 +37,9 @@ from cdc_core.lake.stores.quarantine import (
     waiting_rows,
     write_quarantine,
 )
+from cdc_core.quality.options import Limits
 from cdc_core.quality.rules import KEY_UNIQUE
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.table import TableSchema
 
 if TYPE_CHECKING:
     from cdc_core.quality.evaluate import Checked
@@ -116,12 +117,12 @@ class TableQuarantine:
     judge: Judge
 
     def filter_changes(
-        self, changes: pa.Table, found: Checked | None, max_waiting: int, follows: bool = False
+        self, changes: pa.Table, found: Checked | None, limits: Limits, follows: bool = False
     ) -> Filtered:
         """Quarantine the rows that must not be merged, and record this for the merge's LSN.
 
-        ``changes`` are the slice's rows and ``found`` their check result. Raises LimitExceededError if more than
-        ``max_waiting`` rows would be in quarantine (0: no limit), before anything is written. ``follows``: rows of
+        ``changes`` are the slice's rows and ``found`` their check result. Raises LimitExceededError if more
+        rows would be in quarantine than the ``limits`` allow, before anything is written. ``follows``: rows of
         other parts of the slice have been quarantined for the round.
         """
         merge, bad = self.merge, None if found is None else found.refused
@@ -137,7 +138,7 @@ class TableQuarantine:
         refused = np.concatenate([waited.refused, refused[fresh]])
         effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
         held = defer(every, refused, effects, merge_key(merge.table), self.schema)
-        return self._written(waited, every, held, found, max_waiting, follows)
+        return self._written(waited, every, held, found, limits, follows)
 
     def waited(self, schema: pa.Schema) -> WaitingRows:
         """Return the rows in quarantine, with the columns of the slice."""
@@ -172,14 +173,13 @@ class TableQuarantine:
         every: pa.Table,
         held: Deferred,
         found: Checked | None,
-        max_waiting: int,
+        limits: Limits,
         follows: bool,
     ) -> Filtered:
         """Write what changes in the quarantine table, and return what is left for the lake."""
         merge, before, effects = self.merge, waited.rows.num_rows, held.effects
         waiting = int(np.count_nonzero(effects))
-        if max_waiting and waiting > max_waiting and waiting > np.count_nonzero(waited.effects):
-            raise too_many(merge.table.id, waiting, max_waiting)
+        limits.require_room(str(merge.table.id), waiting, int(np.count_nonzero(waited.effects)))
         new = _new_rows(merge.table, every.slice(before), effects[before:], found)
         settled, replayed = _settled(waited, held)
         is_written = bool(new.num_rows or settled is not None)
@@ -250,14 +250,3 @@ def settle(path: str, place: LakePosition, rows: pa.Table, effects: np.ndarray, 
     settled = Settled(rows.select(_POSITION), effects, [str(QuarantineStatus.SUPERSEDED)] * rows.num_rows)
     none = _as_rows(rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), merge_key(table))
     write_quarantine(none, path, place, place.merged, settled)
-
-
-def too_many(table: TableId, waiting: int, most: int) -> TableError:
-    """The error raised if more changes would be in quarantine than the table's limit."""
-    from cdc_core.errors import LimitExceededError
-
-    return LimitExceededError(
-        f"{waiting} changes of {table} would be in quarantine, which exceeds its limit of {most} rows.",
-        "Correct the source or the rule, or raise the limit; the changes are kept in the changelog.",
-        str(table),
-    )

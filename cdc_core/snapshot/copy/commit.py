@@ -117,7 +117,7 @@ class TableCommits:
         refused = sum(file.rows for file in files)
         if not refused or settings.checks is None:
             return 0
-        settings.checks.require_limits(plan.table.id, refused, refused + passing)
+        settings.checks.require_limits(plan.table.id, refused, refused + passing, refused)
         into = Quarantining(self._paths, settings.scope, plan.table, plan.schema_version, settings.history_minutes)
         parts = into.rows(file.read(plan.description.lake) for file in files)
         quarantine_reads(self._paths.quarantine(plan.table.id), parts, plan.taken.token)
