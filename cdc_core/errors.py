@@ -112,8 +112,7 @@ class InProgressLimitError(TransientError):
         super().__init__(
             "Transactions in progress and prepared ones exceed wal2lake.streaming.transactions.max.bytes "
             f"({max_bytes:,} bytes).",
-            "Set wal2lake.streaming.transactions=off and wal2lake.streaming.transactions.two.phase=false, or raise the "
-            "limit.",
+            "Set wal2lake.streaming.transactions=off, or raise the limit.",
         )
         self.args = (max_bytes,)
 

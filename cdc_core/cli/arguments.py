@@ -35,9 +35,14 @@ class TableType(click.ParamType[TableId]):
     name = "SCHEMA.TABLE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TableId:
-        """Text such as public.orders; a dot in the schema's name is not supported here."""
+        """Text such as public.orders or "my.schema"."my table"."""
         if isinstance(value, TableId):
             return value
+        if '"' in value:
+            try:
+                return TableId.of_text(value)
+            except ValueError as error:
+                self.fail(f"expected {error}, found {value!r}", param, ctx)
         schema, dot, table = value.partition(".")
         if not (schema and dot and table):
             self.fail(f"expected schema.table, found {value!r}", param, ctx)

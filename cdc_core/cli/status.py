@@ -135,8 +135,7 @@ def _print(console: Console, status: Status, file: ConnectorFile) -> None:
                 f"[yellow]{escape(str(row.table))}[/] is to be re-read: {escape(row.reread)}", highlight=False
             )
         if row.quarantined:
-            text = f"{row.table}: {row.quarantined:,} changes are waiting in quarantine"
-            console.print(text, highlight=False, markup=False)
+            _print_quarantine(console, row, file)
 
 
 def _print_incremental(console: Console, found: Sequence[IncrementalProgress]) -> None:
@@ -223,6 +222,14 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 60:.0f} min"
+
+
+def _print_quarantine(console: Console, row: TableStatus, file: ConnectorFile) -> None:
+    text = f"{row.table}: {row.quarantined:,} changes are waiting in quarantine"
+    console.print(text, highlight=False, markup=False)
+    if row.paused is None:
+        remedy = f"Correct the rows or the rule. Then: wal2lake replay {file} {row.table.argument}"
+        console.print(f"     → {remedy}", highlight=False, markup=False)
 
 
 def _print_own(console: Console, own: OwnTableStatus) -> None:

@@ -82,7 +82,7 @@ def _compared(connection: Connection, table: TableId, path: Path) -> Comparison:
     described = connection.execute(
         "select attname, format_type(atttypid, atttypmod) from pg_attribute"
         " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
-        [f'"{table.schema}"."{table.table}"'],
+        [table.quoted],
     ).fetchall()
     found = _lake_table(path)
     held_names = None if found is None else {field.name for field in found.schema().fields}
@@ -104,7 +104,7 @@ def _compared(connection: Connection, table: TableId, path: Path) -> Comparison:
 
 
 def _select(what: str, table: TableId) -> bytes:
-    return f'select {what} from "{table.schema}"."{table.table}"'.encode()
+    return f"select {what} from {table.quoted}".encode()
 
 
 def _source_expression(name: str, kind: str) -> str:

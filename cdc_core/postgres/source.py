@@ -259,7 +259,9 @@ class Source:
         for text in partition_names.silent_partitions(self._connection, found.own):
             self.warn(text)
         for leaf, text in partition_names.unlike_partitions(self._connection, found.own).items():
-            self.warn(f"{text} Run ALTER TABLE {leaf} REPLICA IDENTITY FULL, then wal2lake snapshot with the table.")
+            self.warn(
+                f"{text} Run ALTER TABLE {leaf.quoted} REPLICA IDENTITY FULL, then wal2lake snapshot with the table."
+            )
         return found.own
 
     def published(self) -> list[TableId]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,6 +26,17 @@ class TableId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        """The name in a statement that is printed: PostgreSQL's, each part in double quotes."""
+        return ".".join('"{}"'.format(part.replace('"', '""')) for part in self)
+
+    @property
+    def argument(self) -> str:
+        """The name as an argument of wal2lake in a shell."""
+        is_plain = not any(mark in part for part in self for mark in '."')
+        return shlex.quote(str(self) if is_plain else self.quoted)
 
     @classmethod
     def of_text(cls, text: str, database: str = "") -> TableId:
@@ -205,15 +217,16 @@ class TableSchema:
 def identity_remedy(table: TableSchema) -> str:
     """Return what lets changes identify the rows of a table with an ``unsent_identity``."""
     return (
-        f"Run ALTER TABLE {table.id} REPLICA IDENTITY FULL, or USING INDEX with a unique index over NOT NULL columns "
-        "that are published."
+        f"Run ALTER TABLE {table.id.quoted} REPLICA IDENTITY FULL, or USING INDEX with a unique index over NOT NULL "
+        "columns that are published."
     )
 
 
 def named_remedy(table: TableSchema) -> str:
     """Return what lets changes identify the rows of a table with a ``named_identity``."""
     index = (
-        f"ALTER TABLE {table.id} REPLICA IDENTITY USING INDEX with a unique index over NOT NULL columns of other types"
+        f"ALTER TABLE {table.id.quoted} REPLICA IDENTITY USING INDEX with a unique index over NOT NULL columns of "
+        "other types"
     )
     if table.identity is ReplicaIdentity.FULL:
         return f"Add a primary key of other types, run {index}, or list the columns in column.exclude.list."

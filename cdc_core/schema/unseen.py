@@ -155,7 +155,7 @@ def _logging(base: TableSchema, after: Fingerprint) -> Iterator[Unseen]:
             SchemaChange(ChangeKind.UNLOGGED),
             f"{base.id}, or a partition of it, is UNLOGGED, and the WAL does not contain its changes.",
             PauseCause.UNLOGGED,
-            f"ALTER TABLE {base.id} SET LOGGED",
+            f"ALTER TABLE {base.id.quoted} SET LOGGED",
         )
 
 

@@ -211,8 +211,8 @@ def _failed_rules(status: TableStatus) -> dict[str, int]:
 
 
 def _waiting(site: Site, table: TableId, waiting: int) -> str:
-    file = site.file if site.file is not None else "CONFIG"
     return (
         f"{waiting} changes are waiting in the quarantine table. Correct the rows at the source, or "
-        f"correct the rule and run: wal2lake replay {file} {table}, or the job {site.safe_name}_replay_job"
+        f"correct the rule and run: wal2lake replay {site.typed_file} {table.argument}, or the job "
+        f"{site.safe_name}_replay_job"
     )

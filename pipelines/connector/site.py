@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -284,6 +285,11 @@ class Site:
     def is_kafka_only(self) -> bool:
         """Whether events go to Kafka, and nothing into a lake."""
         return "kafka" in self.sinks and "lake" not in self.sinks
+
+    @property
+    def typed_file(self) -> str:
+        """The connector file as an argument of wal2lake in a shell."""
+        return "CONFIG" if self.file is None else shlex.quote(str(self.file))
 
     @property
     def safe_name(self) -> str:

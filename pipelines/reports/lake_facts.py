@@ -82,7 +82,7 @@ class LakeFacts:
         if found is None:
             return PausedFacts()
         since = dg.MetadataValue.timestamp(found.since)
-        command = resuming(found.remedy, self._site.file or "CONFIG", table)
+        command = resuming(found.remedy, self._site.typed_file, table)
         remedy = f"{command.rstrip('.')}, or the job {self._site.safe_name}_replay_job"
         facts: metadata.Metadata = {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
         return PausedFacts(facts, found.by_rules)

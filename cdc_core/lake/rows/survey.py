@@ -101,8 +101,8 @@ def check_old_rows(facts: Survey, keyed: bool, table: TableSchema, lake: Collect
         )
         raise TableError(
             f"{table.id} has updates or deletes that do not identify the changed row.",
-            f"Add a primary key, or run ALTER TABLE {table.id} REPLICA IDENTITY FULL{each}, and take a new snapshot of "
-            "the table.",
+            f"Add a primary key, or run ALTER TABLE {table.id.quoted} REPLICA IDENTITY FULL{each}, and take a new "
+            "snapshot of the table.",
             str(table.id),
         )
 
@@ -164,8 +164,8 @@ def check_inserts(rows: pa.Table, table: TableId) -> None:
         raise RereadNeededError(
             f"An UPDATE made rows of {table} pass the publication's row filter, and the server did not send values of "
             "these rows that are stored out of line.",
-            f"Run ALTER TABLE {table} REPLICA IDENTITY FULL, so that the server sends them; then run wal2lake replay "
-            f"with {table}.",
+            f"Run ALTER TABLE {table.quoted} REPLICA IDENTITY FULL, so that the server sends them; then run wal2lake "
+            f"replay with {table}.",
             str(table),
         )
 

@@ -36,7 +36,7 @@ def start_error(error: psycopg.Error, options: PostgresOptions, connection: Conn
         said = (error.diag.message_primary or "").rstrip(".")
         return SourceError(
             f"Slot {slot.name} can no longer be read: {said}.",
-            f"Run SELECT pg_drop_replication_slot('{slot.name}') and take a new snapshot.",
+            f"Run SELECT pg_drop_replication_slot('{slot.name}') and take a new snapshot (wal2lake snapshot).",
         )
     return stream_error(error, options)
 
@@ -47,7 +47,8 @@ def stream_error(error: psycopg.Error, options: PostgresOptions) -> CdcError:
     if isinstance(error, psycopg.errors.UndefinedObject) and error.diag.source_function == _PUBLICATION:
         return SourceError(
             f'Publication "{options.publication_name}" did not exist when the changes in the slot were made.',
-            "Create it, drop the slot, and take a new snapshot: a publication must be older than what it publishes.",
+            f"Create it if it is missing, run SELECT pg_drop_replication_slot('{slot}'), and take a new snapshot "
+            "(wal2lake snapshot): a publication must be older than what it publishes.",
         )
     if isinstance(error, psycopg.errors.UndefinedObject) and error.diag.source_file == _SLOT:
         return SourceError(f"Slot {slot} does not exist.", "Take a snapshot: it creates the slot.")
