@@ -1,10 +1,11 @@
 """What rounds of few updates leave on disk, by the size of their table: files rewritten, beside rows marked.
 
-    python benchmarks/micro/bench_bytes.py [--rows 1000,5000,30000] [--rounds 400] [--updates 4]
+    python benchmarks/micro/bench_bytes.py [--rows 1000,5000,30000] [--rounds 400] [--updates 4] [--seconds 0]
 
 A table of 8 mixed columns in one file takes rounds of updates at random keys, each followed by the round's own
-maintenance. Replaced files stay for an hour at least, so all that is written is there at the end: files and megabytes
-of data, deletion vectors and log. CPU milliseconds of a round are means, of all threads.
+maintenance. Replaced files stay for 15 minutes at least, so all that is written is there at the end: files and
+megabytes of data, deletion vectors and log. With ``--seconds`` rounds are so far apart by the clock that commits and
+the cleaning of data files use; log entries stay. CPU milliseconds of a round are means, of all threads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -46,14 +48,16 @@ def held(folder: Path) -> tuple[Counter[str], Counter[str]]:
     return files, octets
 
 
-def measure(folder: Path, way: str, rows: int, rounds: int, count: int) -> str:
+def measure(folder: Path, way: str, rows: int, rounds: int, count: int, seconds: float = 0) -> str:
     """One line of the result."""
-    table = fill(folder, rows)
+    begun, table = time.time(), fill(folder, rows)
     live = sum(file.size for file in table.files)
     if way == "marked":
         table.enable_vectors()
     clock = Clock()
     for turn in range(rounds):
+        if seconds:
+            time.time = lambda now=begun + turn * seconds: now
         since, changes = table.version, prepare(updates(rows, count, turn), TABLE, table.schema)
         effect = apply(table, changes, ways=WAYS[way])
         added = [table.write(part) for part in effect.rows]
@@ -71,13 +75,14 @@ def main() -> None:
     numbers.add_argument("--rows", default="1000,5000,30000")
     numbers.add_argument("--rounds", type=int, default=400)
     numbers.add_argument("--updates", type=int, default=4)
+    numbers.add_argument("--seconds", type=float, default=0)
     asked = numbers.parse_args()
     print(f"| rows | live MB | by | CPU ms | on disk | {' | '.join(KINDS)} |")
     print("|---|---|---|---|---|---|---|---|")
     for rows in map(int, asked.rows.split(",")):
         for way in WAYS:
             with tempfile.TemporaryDirectory() as folder:
-                print(measure(Path(folder) / "t", way, rows, asked.rounds, asked.updates), flush=True)
+                print(measure(Path(folder) / "t", way, rows, asked.rounds, asked.updates, asked.seconds), flush=True)
 
 
 if __name__ == "__main__":

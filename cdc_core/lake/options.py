@@ -91,8 +91,9 @@ class LakeOptions:
         "wal2lake.lake.history.minutes",
         15,
         "How long earlier versions of lake and changelog tables are kept for time travel. Replaced data files "
-        "are kept for an hour at least, for running queries; 0 to keep everything, if OPTIMIZE and VACUUM are "
-        "run by other means.",
+        "are kept for an hour at least, for running queries; where they are more than 5 times the table's files and "
+        "10 MiB, the oldest only for this time, or 15 minutes. 0 to keep everything, if OPTIMIZE and VACUUM are run by "
+        "other means.",
         parse=at_least(0),
     )
     vacuum_hours: int = option(

@@ -23,8 +23,8 @@ from cdc_core.lake.index.key_positions import Hits
 from cdc_core.lake.rows.row_keys import KeyIndex
 
 MARK_BYTES = 64 << 10
-"""Touched files above which rows are marked. A rewritten file stays on disk for an hour at least: of 400 rounds with 4
-updates a table of 160 KiB leaves 63 MB if it is rewritten and 4 MB if rows are marked, for 16 and 28 CPU ms a round,
+"""Touched files above which rows are marked. A rewritten file is on disk for the history at least: of 400 rounds with
+4 updates a table of 160 KiB leaves 63 MB if it is rewritten and 4 MB if rows are marked, for 16 and 28 CPU ms a round,
 one of 900 KiB 374 and 5 MB, for 43 and 35 CPU ms (``benchmarks/micro/bench_bytes.py``)."""
 INDEX_BYTES = 2 << 20
 """Files above which rows are found by the index of keys. Of smaller ones the key columns are read."""

@@ -117,23 +117,24 @@ class Folder:
 
     def names(self, under: str) -> list[str]:
         """Return the names of the files in a folder of this folder (``""``: itself), without their folder."""
-        return [name for name, _ in self.ages(under)]
+        return [name for name, _, _ in self.listed(under)]
 
-    def ages(self, under: str) -> list[tuple[str, float]]:
-        """As ``names``, each with the time of its last change in seconds since 1970."""
+    def listed(self, under: str) -> list[tuple[str, float, int]]:
+        """As ``names``, each with the time of its last change in seconds since 1970, and its bytes."""
         if self.is_local:
-            ages = list[tuple[str, float]]()
+            files = list[tuple[str, float, int]]()
             with os.scandir(Path(self.uri) / under) as found:
                 for each in found:
                     with suppress(FileNotFoundError):  # removed since it was listed
                         if each.is_file():
-                            ages.append((each.name, each.stat().st_mtime))
-            return ages
+                            facts = each.stat()
+                            files.append((each.name, facts.st_mtime, facts.st_size))
+            return files
         import pyarrow.fs
 
         infos = self._filesystem().get_file_info(pyarrow.fs.FileSelector(under, allow_not_found=True))
-        files = [info for info in infos if info.type is pyarrow.fs.FileType.File]
-        return [(info.base_name, info.mtime_ns / 1e9) for info in files]
+        objects = [info for info in infos if info.type is pyarrow.fs.FileType.File]
+        return [(info.base_name, info.mtime_ns / 1e9, info.size) for info in objects]
 
     def missing(self, names: list[str]) -> list[str]:
         """Return the files that do not exist; checks each file of a local table."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from deltalake.exceptions import DeltaError
 
@@ -19,6 +21,8 @@ from cdc_core.lake.schema.lake_schema import file_hours
 
 # A file of vectors is written just before its commit, so one of this age that no commit names is not needed.
 _UNNAMED_HOURS = 24
+_LEAST_MINUTES = 15
+_TIMES, _MORE_BYTES = 5, 10 << 20
 # The second is what a run left that was killed while it made a commit.
 _TEMPORARY = re.compile(r"deletion_vector_[0-9a-f-]+\.bin|_commit_[0-9a-f-]+\.json\.tmp")
 _DATA = re.compile(r".+\.parquet")
@@ -27,32 +31,54 @@ _log = logging.getLogger(__name__)
 
 
 def clean(table: DeltaTable, history_minutes: int) -> None:
-    """Remove log entries older than ``history_minutes``, and data files replaced as long ago, at least an hour.
+    """Remove log entries older than ``history_minutes``, and replaced data files that are not kept (``_Kept``).
 
     Data files that no commit references are not removed.
     """
-    hours = file_hours(history_minutes)
+    kept = _Kept.of(table, history_minutes)
     _clean_log(table)
-    _remove(table, _TEMPORARY, hours, _UNNAMED_HOURS)
-    _remove(table, _DATA, hours, None)
-    _remove_changes(table, hours)
-    table.forget_removed(1000 * (time.time() - 3600 * hours))
+    _remove(table, kept, {_TEMPORARY: _UNNAMED_HOURS, _DATA: None})
+    _remove_changes(table, kept.hours)
+    table.forget_removed(1000 * (time.time() - 3600 * kept.hours))
 
 
 def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
     """``clean``, and remove unreferenced files older than ``unnamed_hours``; returns the number of files removed."""
-    hours = file_hours(history_minutes)
-    oldest = max(hours, unnamed_hours)
+    kept = _Kept.of(table, history_minutes)
+    oldest = max(kept.hours, unnamed_hours)
     _clean_log(table, checkpoint=True)
-    removed = _remove(table, _TEMPORARY, hours, oldest) + _remove(table, _DATA, hours, oldest)
-    return removed + _remove_changes(table, hours)
+    return _remove(table, kept, {_TEMPORARY: oldest, _DATA: oldest}) + _remove_changes(table, kept.hours)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """How long replaced files are kept: for ``hours``, for queries that run; only for ``minutes`` beyond ``octets``.
+
+    Within the history versions can be opened, so every file of theirs is kept. After it only a query that has opened
+    such a version needs them. A small table that changes all the time would keep hundreds of times its size for an
+    hour, and a query of it does not take so long.
+    """
+
+    hours: int
+    minutes: int
+    octets: int
+
+    @classmethod
+    def of(cls, table: DeltaTable, history_minutes: int) -> _Kept:
+        live = sum(file.size for file in table.files)
+        minutes = max(history_minutes, _LEAST_MINUTES)
+        return cls(file_hours(history_minutes), minutes, _TIMES * live + _MORE_BYTES)
+
+    def is_over(self, seconds: float, octets: int) -> bool:
+        """Whether a file that was replaced so long ago goes, with the bytes of those replaced since and its own."""
+        return seconds >= 3600 * self.hours or (seconds >= 60 * self.minutes and octets > self.octets)
 
 
 def _remove_changes(table: DeltaTable, hours: int) -> int:
     """Remove change data files of this age; returns their number. No later commit names a file once it is written."""
     count = 0
     with suppress(FileNotFoundError):
-        for name, changed in table.folder.ages(CHANGES):
+        for name, changed, _ in table.folder.listed(CHANGES):
             if time.time() - changed >= 3600 * hours:
                 table.folder.delete(f"{CHANGES}/{name}")
                 count += 1
@@ -72,21 +98,28 @@ def _clean_log(table: DeltaTable, *, checkpoint: bool = False) -> None:
     table.refresh()
 
 
-def _remove(table: DeltaTable, form: re.Pattern[str], hours: int, unnamed_hours: int | None) -> int:
-    """Remove the files whose name has a form, if the table does not need them; returns their number.
+def _remove(table: DeltaTable, kept: _Kept, unnamed_hours: Mapping[re.Pattern[str], int | None]) -> int:
+    """Remove the files whose names have one of the forms, if the table does not need them; returns their number.
 
-    They are not part of the loaded version, and were removed from the log before ``hours``. One that the log does not
-    contain belongs to a commit that has not been made, or was removed so long ago that the log has forgotten it:
-    it is kept for ``unnamed_hours``, with None for good.
+    They are not part of the loaded version. One that the log does not contain belongs to a commit that has not been
+    made, or was removed so long ago that the log has forgotten it: it is kept for ``unnamed_hours``, None for good.
     """
     used = {file.path for file in table.files} | {file.vector.path for file in table.files if file.vector is not None}
-    removed, now, count = table.removed, time.time(), 0
-    for name, changed in table.folder.ages(""):
-        if name in used or not form.fullmatch(name):
+    removed, now, gone = table.removed, time.time(), list[str]()
+    replaced = list[tuple[float, int, str]]()
+    for name, changed, octets in table.folder.listed(""):
+        hours = [limit for form, limit in unnamed_hours.items() if form.fullmatch(name)]
+        if name in used or not hours:
             continue
-        age = now - removed[name] / 1000 if name in removed else now - changed
-        limit = hours if name in removed else unnamed_hours
-        if limit is not None and age >= 3600 * limit:
-            table.folder.delete(name)
-            count += 1
-    return count
+        if name in removed:
+            replaced.append((now - removed[name] / 1000, octets, name))
+        elif hours[0] is not None and now - changed >= 3600 * hours[0]:
+            gone.append(name)
+    total = 0
+    for seconds, octets, name in sorted(replaced):
+        total += octets
+        if kept.is_over(seconds, total):
+            gone.append(name)
+    for name in gone:
+        table.folder.delete(name)
+    return len(gone)

@@ -122,6 +122,29 @@ def test_what_was_replaced_goes_when_it_is_old_enough(table: DeltaTable, monkeyp
     assert ids(table) == list(range(16))
 
 
+def test_many_replaced_files_go_after_the_history_and_few_after_an_hour(
+    table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last replaced ones stay, as many bytes as are allowed."""
+    begun, cleaning = time.time(), "cdc_core.lake.maintenance.cleaning"
+    for number in range(8):
+        table.commit([table.write(rows(number))], table.files)
+    octets = 3.5 * table.files[0].size
+
+    def left_after(minutes: float, most: float = octets) -> int:
+        monkeypatch.setattr(f"{cleaning}.time.time", lambda: begun + 60 * minutes)
+        monkeypatch.setattr(f"{cleaning}._TIMES", 0)
+        monkeypatch.setattr(f"{cleaning}._MORE_BYTES", most)
+        clean(table, 20)
+        return len(list(Path(table.path).glob("*.parquet")))
+
+    assert left_after(19) == 8, "a version within the history can be opened"
+    assert left_after(21, 1 << 20) == 8
+    assert left_after(21) == 1 + 3
+    assert left_after(61, 1 << 20) == 1
+    assert ids(table) == [7]
+
+
 def test_log_entries_go_with_their_age(table: DeltaTable) -> None:
     grow(table, *range(120))
     log = Path(table.path, "_delta_log")
