@@ -153,8 +153,8 @@ class ObserveOptions:
         "wal2lake.snapshot.schedule",
         "",
         "When Dagster takes incremental snapshots: a cron expression, such as 0 3 * * 0. A run reads all ranges of the "
-        "tables while the stream goes on, except tables that are still being read. If set, the schedule is running by "
-        "default; otherwise it is weekly and stopped by default.",
+        "tables while the stream continues, except tables that are still being read. If set, the schedule is running "
+        "by default; otherwise it is weekly and stopped by default.",
         parse=parse_cron,
     )
     snapshot_schedule_tables: tuple[str, ...] = option(

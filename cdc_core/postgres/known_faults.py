@@ -130,7 +130,7 @@ NULL_FOR_DEFAULT = KnownFault(
 )
 TOO_MANY_INVALIDATIONS = KnownFault(
     "memory for altered catalogues",
-    "Many changes of the catalogue beside transactions that are open can end the stream with 'invalid memory alloc "
+    "Many changes of the catalogue while transactions are open can end the stream with 'invalid memory alloc "
     "request size', at the same position each time.",
     Answer.SAID,
     versions={13: (21, 22), 14: (18, 19), 15: (13, 14), 16: (9, 10), 17: (5, 6)},

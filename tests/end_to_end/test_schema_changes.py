@@ -315,7 +315,7 @@ def bring_in(
 ) -> None:
     """Do what the refusals ask for, and replay, or leave it to the next run: each run of many tables takes seconds."""
     remedies = {
-        'ADD COLUMN "C", beside c': 'alter table t rename "W" to wide',
+        'ADD COLUMN "C", next to c': 'alter table t rename "W" to wide',
         "ADD COLUMN __rescued": "alter table t rename __rescued to rescued",
         "ALTER PUBLICATION … DROP TABLE": "alter publication p add table t",
         "SET UNLOGGED, FOR ALL TABLES": "alter table t set logged",

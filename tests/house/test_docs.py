@@ -81,3 +81,40 @@ def test_the_site_is_built_without_a_warning_and_can_be_searched(tmp_path: Path)
     index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
     found = {entry["location"].partition("#")[0] for entry in index["docs"] if "rescued" in entry["text"]}
     assert {"types.html", "limits.html"} <= found
+
+
+def test_every_decision_is_in_the_index_with_its_status() -> None:
+    folder = DOCS / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    for record in sorted(folder.glob("0*.md")):
+        title, _, status = record.read_text(encoding="utf-8").split("\n", 3)[:3]
+        number, _, name = title.removeprefix("# ").partition(". ")
+        assert f"| {number} | [{name}]({record.name}) |" in index, record.name
+        assert status.startswith("*Status: "), record.name
+
+
+def test_each_failure_elsewhere_has_a_test_that_exists() -> None:
+    page = (DOCS / "elsewhere.md").read_text(encoding="utf-8")
+    index = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (.+?) \| (`.+`) \|$", index, re.MULTILINE))
+    assert [title for title in re.findall(r"^## (.+)$", page, re.MULTILINE) if title not in rows] == []
+    named = {name for cell in rows.values() for name in re.findall(r"`([\w/]+\.py)`", cell) if "/test_" in name}
+    assert sorted(name for name in named if not (ROOT / "tests" / name).is_file()) == []
+
+
+# Of the house's own dialect: each has a plain word (continues, is reported, automatically, while, only).
+_DIALECT = re.compile(
+    r"\b(goes on|go on|going on|is said|are said|is told|are told|by itself|by themselves|beside|see to that|theirs"
+    r"|that you have|partition a table|commit a table|job a table|task a table|of patience|of one's own)\b",
+    re.IGNORECASE,
+)
+_TEST_FILE = re.compile(r"\btest_\w+\.py\b")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_for_users_are_in_plain_words_and_name_no_test(page: Path) -> None:
+    if "decisions" in page.parts or page.name == "CONTRIBUTING.md":
+        return
+    text = _LINK.sub("]", plain(page))
+    assert [match[0] for match in _DIALECT.finditer(text)] == []
+    assert _TEST_FILE.findall(text) == []

@@ -112,7 +112,7 @@ FORMS: dict[str, Form] = {
     "DROP COLUMN c, ADD COLUMN c of another type": alter("drop label, add label int default 4"),
     "DROP COLUMN c, ADD COLUMN c of the same type, c not the last": alter("drop w, add w varchar(9) default 'new'"),
     "DROP COLUMN c, ADD COLUMN c of the same type, c the last": alter("drop label, add label text", alone="followed"),
-    'ADD COLUMN "C", beside c': alter('add "W" int'),
+    'ADD COLUMN "C", next to c': alter('add "W" int'),
     "ADD COLUMN __rescued": alter("add __rescued int"),
     "RENAME COLUMN a TO b": alter("rename w to w2"),
     "RENAME COLUMN a TO b, b TO a": Form(
