@@ -125,11 +125,12 @@ class Meter:
 
 
 def meter(context: RunContext) -> Meter:
-    """The connector's meter, served if ``wal2lake.metrics.port`` is set."""
+    """The connector's meter, served if ``wal2lake.metrics.port`` is set. Raises ConfigError if it cannot be."""
     config = context.config
     observe = config.observe
     sites, tags = data_docs_sites(config), observe.custom_metric_tags
-    return Meter(metrics_of(context.name, observe.metrics_host, observe.metrics_port, sites, tags))
+    address, is_required = (observe.metrics_host, observe.metrics_port), observe.metrics_required
+    return Meter(metrics_of(context.name, *address, sites, tags, is_required=is_required))
 
 
 def show_quarantined(context: RunContext, meter: Meter, tables: Sequence[TableSchema]) -> None:

@@ -33,6 +33,7 @@ _FIELDS = "fields"
 _STOPPING = "Stopping after the current step. A second Ctrl-C stops at once."
 # Libraries that log an error with its stack before they raise it, or report what is of no use to a user.
 _NOISY = ("py4j", "great_expectations", "urllib3", "botocore", "asyncio")
+_LOST = "Exception while sending command."
 _SPOKEN = (
     *("wal2lake", "cdc_core.snapshot.signals.processor", "cdc_core.snapshot.notifications"),
     *("cdc_core.snapshot.incremental.queue", "cdc_core.assemble.signals.requests"),
@@ -124,8 +125,8 @@ def _set_levels(names: Sequence[str], level: int) -> None:
 
 
 def _is_noise(record: logging.LogRecord) -> bool:
-    # py4j reports a lost connection by the root logger, which nothing of wal2lake uses.
-    is_of_root = record.name == logging.root.name and record.levelno < logging.WARNING
+    # py4j reports a lost connection by the root logger, which nothing of wal2lake uses; its caller gets the error.
+    is_of_root = record.name == logging.root.name and (record.levelno < logging.WARNING or record.msg == _LOST)
     return is_of_root or record.name.partition(".")[0] in _NOISY
 
 

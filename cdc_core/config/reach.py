@@ -86,7 +86,8 @@ _BOTH = """
     notification.enabled.channels wal2lake.converters.ignored wal2lake.sinks wal2lake.state.path
     errors.max.retries errors.retry.delay.initial.ms
     errors.retry.delay.max.ms retriable.restart.connector.wait.ms wal2lake.snapshot.schedule
-    wal2lake.snapshot.schedule.tables wal2lake.snapshot.schedule.timezone wal2lake.metrics.port wal2lake.metrics.host
+    wal2lake.snapshot.schedule.tables wal2lake.snapshot.schedule.timezone wal2lake.metrics.port
+    wal2lake.metrics.required wal2lake.metrics.host
     custom.metric.tags
     wal2lake.log.format wal2lake.dagster.owners wal2lake.dagster.tags
 """

@@ -14,6 +14,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from cdc_core.errors import ConfigError
 from cdc_core.observe.metrics import ConnectorMetrics
 from cdc_core.observe.static_pages import DATA_DOCS_PATH, static_page
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _log = logging.getLogger(__name__)
+_REMEDY = "Use a different wal2lake.metrics.port for each connector."
 _lock = threading.Lock()
 _registries: dict[tuple[str, int], CollectorRegistry] = {}
 _metrics: dict[tuple[str, int, str], ConnectorMetrics] = {}
@@ -28,13 +30,20 @@ _docs: dict[tuple[str, int], tuple[Path, ...]] = {}
 
 
 def metrics_of(
-    name: str, host: str, port: int, docs: Sequence[Path] = (), tags: Sequence[tuple[str, str]] = ()
+    name: str,
+    host: str,
+    port: int,
+    docs: Sequence[Path] = (),
+    tags: Sequence[tuple[str, str]] = (),
+    *,
+    is_required: bool = False,
 ) -> ConnectorMetrics:
     """Return the metrics of the connector ``name``, served at ``http://host:port/metrics`` unless ``port`` is 0.
 
     The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/``. The result is the same
     object for the same connector and address (with the ``tags`` of the first call), so that counts continue from the
-    snapshot to the stream. If the address is in use, the run has no endpoint, and a message is logged.
+    snapshot to the stream. If the address is in use, the run has no endpoint, and a message is logged; if it
+    ``is_required``, ConfigError is raised.
     """
     if not port:
         return ConnectorMetrics(name, tags=tags)
@@ -43,7 +52,16 @@ def metrics_of(
         known = _metrics.get((host, port, name))
         if known is not None:
             return known
-        registry = _registries.get((host, port)) or _served(host, port)
+        try:
+            registry = _registries.get((host, port)) or _served(host, port)
+        except OSError as error:
+            found = (
+                f"Metrics are not served: cannot listen on {host}:{port} ({error.strerror or type(error).__name__})."
+            )
+            if is_required:
+                raise ConfigError(found, f"{_REMEDY} Or set wal2lake.metrics.required=false.") from None
+            _log.warning("%s %s", found, _REMEDY)
+            registry = None
         made = ConnectorMetrics(name, tags=tags)
         if registry is not None:
             _registries[host, port] = registry
@@ -52,22 +70,12 @@ def metrics_of(
         return made
 
 
-def _served(host: str, port: int) -> CollectorRegistry | None:
+def _served(host: str, port: int) -> CollectorRegistry:
     from prometheus_client import CollectorRegistry, make_wsgi_app
 
     registry = CollectorRegistry()
-    try:
-        application = _application((host, port), make_wsgi_app(registry))
-        server = make_server(host, port, application, _server_class(host, port), _Handler)
-    except OSError as error:
-        _log.warning(
-            "Metrics are not served: cannot listen on %s:%d (%s). Use a different wal2lake.metrics.port for "
-            "each connector.",
-            host,
-            port,
-            error.strerror or type(error).__name__,
-        )
-        return None
+    application = _application((host, port), make_wsgi_app(registry))
+    server = make_server(host, port, application, _server_class(host, port), _Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     _log.info("Metrics are served at http://%s:%d/metrics.", host, port)
     return registry

@@ -193,6 +193,12 @@ class ObserveOptions:
         "while it is running; 0 for none. Connectors on the same machine need different ports.",
         parse=parse_port,
     )
+    metrics_required: bool = option(
+        "wal2lake.metrics.required",
+        False,
+        "Whether a run ends if it cannot listen on wal2lake.metrics.port, as when the port is in use; otherwise a "
+        "warning says so, and it goes on without metrics.",
+    )
     metrics_host: str = option(
         "wal2lake.metrics.host", "127.0.0.1", "Address on which wal2lake.metrics.port listens; 0.0.0.0 for all."
     )

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import require_rules
@@ -42,6 +43,7 @@ def initial_snapshot(
     ``handover`` gets the claim, and what was proved where nothing is read and nothing is changed.
     """
     context.config.require_carried()
+    meter(context)  # raises an error before anything is made
     with ExitStack() as closing:
         source = closing.enter_context(context.claimed())
         reports, proved = _taken(context, source, spark, on_progress, on_notification, only)

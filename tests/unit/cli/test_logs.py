@@ -48,6 +48,7 @@ def test_text_is_the_message_without_a_stack(capsys):
     library.info("Created temporary directory '/tmp/x' for ephemeral docs site")
     logging.getLogger().setLevel(logging.INFO)
     logging.info("Exception while sending command.", exc_info=True)
+    logging.error("Exception while sending command.")
     assert capsys.readouterr().err == "snapshot: 3 rows\nIt failed.\n"
 
 

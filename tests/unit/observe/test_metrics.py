@@ -17,6 +17,7 @@ from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reading.slot_reader import Waiting
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
 from cdc_core.engine.stream.run import Hooks
+from cdc_core.errors import ConfigError
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.observe.endpoint import metrics_of
@@ -225,6 +226,9 @@ def test_a_port_that_is_taken_is_told_of_and_ends_nothing(caplog):
         taken.listen()
         port = taken.getsockname()[1]
         made = metrics_of("shop", "127.0.0.1", port)
+        with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1") as refused:
+            metrics_of("shop", "127.0.0.1", port, is_required=True)
+    assert "wal2lake.metrics.required=false" in refused.value.remedy
     made.connected([])
     assert "Metrics are not served" in caplog.text
 
