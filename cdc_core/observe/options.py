@@ -196,8 +196,8 @@ class ObserveOptions:
     metrics_required: bool = option(
         "wal2lake.metrics.required",
         False,
-        "Whether a run ends if it cannot listen on wal2lake.metrics.port, as when the port is in use; otherwise a "
-        "warning says so, and it goes on without metrics.",
+        "Whether a run ends if it cannot listen on wal2lake.metrics.port, as when the port is in use; otherwise it "
+        "logs a warning, and has no metrics.",
     )
     metrics_host: str = option(
         "wal2lake.metrics.host", "127.0.0.1", "Address on which wal2lake.metrics.port listens; 0.0.0.0 for all."
