@@ -78,18 +78,30 @@ def _result(rule: RuleResult, place: str) -> Any:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     is_condition = rule.kind in (CONDITION, "")
-    where = f" (rows that fail: {place}, where reasons has {rule.name})" if place and rule.severity == "error" else ""
     configuration = ExpectationConfiguration(
         type=CONDITION if is_condition else rule.kind,
         kwargs={"condition": rule.description} if is_condition else json.loads(rule.kwargs),
         severity="critical" if rule.severity == "error" else "warning",
-        description=rule.description + where,
+        description=_described(rule, place),
     )
     counts: dict[str, Any] = {"element_count": rule.checked, "unexpected_count": rule.failed}
     if rule.checked:
         counts["unexpected_percent"] = 100 * rule.failed / rule.checked
     result = {"observed_value": rule.observed} if rule.observed else counts
     return ExpectationValidationResult(success=rule.success, expectation_config=configuration, result=result)
+
+
+def _described(rule: RuleResult, place: str) -> str:
+    """What a rule states and, if it failed, what follows from it: the page's own marks need fonts of other sites."""
+    expected = f" ({rule.expected})" if rule.expected and rule.expected != rule.description else ""
+    text = f"{rule.description}{expected}"
+    if rule.success:
+        return text
+    if rule.severity != "error":
+        return f"Warning: {text}"
+    if rule.over_slice:
+        return f"Failed: {text}. The changes are not in the lake table; the changelog has them."
+    return f"Failed: {text}. The rows are in {place}, where reasons has {rule.name}." if place else f"Failed: {text}"
 
 
 def _add_links(site: Path) -> None:

@@ -30,6 +30,7 @@ def check(name, failed=0, observed="12.5"):
             "min_value 9",
             MEAN,
             '{"column": "n", "min_value": 9}',
+            over_slice=True,
         ),
     )
     return CheckReport(TableId("public", name), 5, failed, not failed, rules)
@@ -43,7 +44,14 @@ def test_data_docs_show_what_the_expectations_observed_and_replace_the_former(tm
     links = dict(re.findall(r'<li><a href="([^"]+)">([^<]+)</a></li>', index.read_text()))
     pages = {table: (index.parent / link).read_text() for link, table in links.items()}
     assert {*pages} == {"public.where", "public.fine"}
-    assert f"{PLACE}, where reasons has image_present" in pages["public.where"]
+    assert (
+        f"Failed: a row has its image. The rows are in {PLACE}, where reasons has image_present"
+        in pages["public.where"]
+    )
+    # No row of a slice that is kept out is in quarantine.
+    kept = f"Failed: {MEAN} of n (min_value 9). The changes are not in the lake table; the changelog has them."
+    assert kept in pages["public.where"]
+    assert "Failed:" not in pages["public.fine"] and PLACE not in pages["public.fine"]
     assert "12.5" in pages["public.where"]
     crosses = {table: page.count("text-danger") for table, page in pages.items()}
     assert crosses["public.where"] >= crosses["public.fine"] + 2

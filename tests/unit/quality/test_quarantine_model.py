@@ -144,6 +144,11 @@ class Run:
         return lake_rows(self.aside) if deltalake.DeltaTable.is_deltatable(self.aside) else []
 
     @property
+    def statuses(self):
+        """The status of each change that is or was in quarantine, by its place."""
+        return {(one["__commit_lsn"], one["__tx_index"]): one["status"] for one in self.entries}
+
+    @property
     def waiting(self):
         return effects_of(self.entries)
 
@@ -221,8 +226,8 @@ def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(histories(KEYED, moves=False), st.integers(2, 4))
-def test_only_what_fails_waits_and_what_needs_it(tmp_path_factory, history, luck):
+@given(histories(KEYED, moves=False), st.integers(2, 4), st.booleans())
+def test_only_what_fails_waits_and_what_needs_it_until_it_is_settled(tmp_path_factory, history, luck, drops):
     events, cuts = history
     run = Run(tmp_path_factory.mktemp("waits"), KEYED)
     run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
@@ -246,6 +251,15 @@ def test_only_what_fails_waits_and_what_needs_it(tmp_path_factory, history, luck
         (one["__commit_lsn"], one["__tx_index"]): one["reasons"] for one in run.entries if one["status"] == "waiting"
     }
     assert found == dict(pair for pairs in expected.values() for pair in pairs)
+    before = run.waiting
+    # What waited and does not any more was superseded; the others become what an operator decides.
+    settled = {place: status for place, status in run.statuses.items() if place not in found}
+    assert set(settled.values()) <= {"superseded"}
+    if found:
+        decision, status = (Replay(drop=True), "dropped") if drops else (Replay(accept_all=True), "replayed")
+        run.one.merge(run.one.lake_position.lsn + 1, replay=decision)
+        assert run.statuses == settled | dict.fromkeys(found, status)
+        assert run.lake == folded(events, KEYED, run.waiting if not drops else before)
 
 
 def test_changes_that_another_commit_has_merged_meanwhile_are_neither_merged_nor_held_again(tmp_path):
