@@ -13,6 +13,7 @@ from pipelines.assets.snapshots import READ_AGAIN_TAG, finished_in
 from pipelines.connector.keys import incremental_key
 from pipelines.connector.partitions import range_partitions, table_of
 from pipelines.connector.site import Site
+from pipelines.reports.metadata import RANGE_HELP
 from pipelines.step.background import BackgroundWork
 from pipelines.step.failure import reported, retried
 from pipelines.step.interrupts import held
@@ -47,7 +48,7 @@ def incremental_asset(site: Site) -> dg.AssetsDefinition:
         pool=site.ranges_pool,
         required_resource_keys={spark_key(site)},
         output_required=False,
-        description=_DESCRIPTION,
+        description=_DESCRIPTION + RANGE_HELP,
     )
     def incremental_snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = IncrementalEvents(context, site)

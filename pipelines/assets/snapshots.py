@@ -17,6 +17,7 @@ from pipelines.assets.snapshot_events import SnapshotEvents
 from pipelines.connector.keys import snapshot_key
 from pipelines.connector.partitions import table_partitions
 from pipelines.connector.site import Site
+from pipelines.reports.metadata import SNAPSHOT_HELP
 from pipelines.step.background import BackgroundWork
 from pipelines.step.failure import reported, retried
 from pipelines.step.interrupts import held
@@ -60,7 +61,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         required_resource_keys={spark_key(site)},
         # Each partition is materialized as soon as its table is in the lake, not at the end of the step.
         output_required=False,
-        description=_DESCRIPTION,
+        description=_DESCRIPTION + SNAPSHOT_HELP,
     )
     def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = SnapshotEvents(context, site)

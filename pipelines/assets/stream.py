@@ -20,6 +20,7 @@ from pipelines.connector.site import Engine, Site
 from pipelines.jobs.connector import stream_job_name
 from pipelines.reports.freshness import freshness_policy
 from pipelines.reports.lake_facts import LakeFacts
+from pipelines.reports.metadata import CHANGES_HELP, TABLE_HELP
 from pipelines.reports.stream_tally import RunTally
 from pipelines.step.failure import reported, retried
 from pipelines.step.resources import spark_key
@@ -63,7 +64,10 @@ def stream_assets(site: Site) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"{site.safe_name}_stream",
-        specs=[changes_spec(site, {"postgres", "delta", "spark"}, _CHANGES.format(site.slot)), *_lake_specs(site)],
+        specs=[
+            changes_spec(site, {"postgres", "delta", "spark"}, _CHANGES.format(site.slot) + CHANGES_HELP),
+            *_lake_specs(site),
+        ],
         can_subset=True,
         pool=site.pool,
         required_resource_keys={spark_key(site)},
@@ -176,7 +180,7 @@ def _lake_specs(site: Site) -> list[dg.AssetSpec]:
             # A run does not materialize a table without changes.
             skippable=True,
             description=f"Source table {table.id} as a Delta table, merged from its changelog by "
-            f"{stream_job_name(site)}.",
+            f"{stream_job_name(site)}.{TABLE_HELP}",
             metadata=named(table) | facts.expected(table.id),
             freshness_policy=freshness_policy(site, table.id),
         )

@@ -14,6 +14,33 @@ from pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
 Metadata = dict[str, Any]
 
+# Dagster's metadata have no descriptions of their own; an asset's description is shown beside them, as Markdown.
+_POSITIONS = (
+    "* `lag_seconds`, `lag_seconds_max`: from the commit of the newest change in a round to the round's end; the last "
+    "round's, and the largest since the last report\n"
+    "* `lag_bytes`: WAL between that position and the end of the server's WAL\n"
+)
+CHANGES_HELP = (
+    "\n\n* `events`, `batches`, `rounds`, `seconds`: since the last report; `run_…`: of the whole run\n"
+    "* `commit_lsn`: the position up to which changes are durable\n" + _POSITIONS
+)
+TABLE_HELP = (
+    "\n\n* `events`, `inserted`, `updated`, `deleted`: changes since the last report; `quarantined`: those that a rule "
+    "refused; `waiting`: all that are in quarantine; `missing_rows`: rows to be changed that the table did not have\n"
+    "* `rounds`, `seconds`: how often changes were merged since the last report, and the time that it took\n"
+    "* `lsn`: the position that the table has reached; `delta_version`: its version in the Delta log\n" + _POSITIONS
+)
+SNAPSHOT_HELP = (
+    "\n\n* `dagster/row_count`, `seconds`, `rows_per_second`: of the table's read; `rows_kept`: rows of an interrupted "
+    "read before it; `rows_in_quarantine`: rows that a rule refused\n"
+    "* `lsn`: the position at which the table was read; `delta_version`: the version that has its rows\n"
+)
+RANGE_HELP = (
+    "\n\n* `rows`, `seconds`, `rows_per_second`: of the range's read, or of the table's ranges so far\n"
+    "* `ranges_read`, `ranges_in_lake`, `ranges`: ranges that are staged, that are in the lake table, and of this run\n"
+    "* `rows_left`, `seconds_left`: what is left by the server's estimate, at this rate\n"
+)
+
 
 def changes(totals: ChangesTotals) -> Metadata:
     """Metadata of the changelog since its last report."""

@@ -73,7 +73,7 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
             return dg.SkipReason(f"{len(tables)} tables{news}")
         # The lake tables of tables that are no longer captured stay; their partitions are no longer offered.
         requests = _changes(context, table_partitions(site), sorted(str(table.id) for table in tables))
-        ranges, cursor = _ranges(context, site, {table.id for table in tables})
+        ranges, cursor = _ranges(context, site, {table.id for table in tables if table.lake_key})
         requests += ranges
         if not requests:
             context.update_cursor(cursor)
@@ -100,14 +100,14 @@ def _changes(
 
 
 def _ranges(
-    context: dg.SensorEvaluationContext, site: Site, captured: set[TableId]
+    context: dg.SensorEvaluationContext, site: Site, keyed: set[TableId]
 ) -> tuple[list[PartitionsRequest], str]:
     """The requests for the partitions of incremental snapshots, and the cursor: when they were looked at.
 
     Plans are stable; they are looked at every ten minutes, and sooner while a table has no ranges yet.
     """
     known = {table_of(site, key) for key in context.instance.get_dynamic_partitions(ranges_name(site))}
-    if known == captured and time.time() - float(context.cursor or 0) < RANGES_SECONDS:
+    if known == keyed and time.time() - float(context.cursor or 0) < RANGES_SECONDS:
         return [], str(context.cursor)
     try:
         planned = site.open().plan_incremental()

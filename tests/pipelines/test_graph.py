@@ -5,14 +5,19 @@ import dagster as dg
 import pyarrow as pa
 
 from cdc_core.lake.names import META
+from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
+from cdc_core.snapshot.reports import SnapshotReport
 from pipelines.connector.files import BrokenConnector
 from pipelines.connector.key_parts import part, table_parts
-from pipelines.connector.keys import changes_key, lake_key, maintenance_key, snapshot_key, source_key
+from pipelines.connector.keys import changes_key, incremental_key, lake_key, maintenance_key, snapshot_key, source_key
 from pipelines.connector.site import KnownTable
 from pipelines.factory import definitions_of
+from pipelines.reports import metadata
 from pipelines.reports.columns import column_lineage, lake_columns, type_text
+from pipelines.reports.stream_tally import ChangesTotals, TableTotals
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table
 
 SITE = site(FakeEngine())
@@ -141,6 +146,23 @@ def test_every_asset_has_its_owners_tags_group_and_a_description():
         assert node.group_name == (f"shop_{kind}" if kind else "shop")
         assert node.description
         assert node.kinds
+
+
+def test_what_a_report_tells_is_described_with_its_asset():
+    """Dagster's metadata have no descriptions of their own."""
+    nodes = graph()
+    ranged = KeyRange(ORDERS, 1, 1)
+    progress = IncrementalProgress(ORDERS, 10, 1, 0, 2, 1.0, 20)
+    told = {
+        changes_key(SITE): metadata.changes(ChangesTotals()),
+        lake_key(SITE, ORDERS): metadata.table(TableTotals(rounds=1)),
+        snapshot_key(SITE): metadata.snapshot(SnapshotReport(ORDERS, 10, Lsn(1), 0.5, 1)),
+        incremental_key(SITE): metadata.key_range(RangeReport(ranged, 10, is_applied=True))
+        | metadata.incremental_progress(progress),
+    }
+    for key, entries in told.items():
+        missing = [name for name in entries if f"`{name}`" not in nodes.get(key).description]
+        assert not missing, key
 
 
 def test_no_two_assets_look_alike_in_a_list():
