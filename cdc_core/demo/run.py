@@ -37,7 +37,7 @@ _BACKFILL_STATE = (
     "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
 )
 _SCHEDULE = """
-wal2lake.snapshot.schedule=*/5 * * * *
+wal2lake.snapshot.schedule={}
 wal2lake.snapshot.schedule.tables=shop\\\\.(customers|products)
 """
 _SCHEDULE_PAGE = "locations/pipelines.definitions/schedules/shop_incremental_snapshot_schedule"
@@ -121,7 +121,7 @@ class Demo:
         if broker is not None:
             self.hooks.say(f"Kafka: {broker.servers}; the events of a table are in topic shop.<schema>.<table>")
             text += f"\nwal2lake.sinks=lake,kafka\nbootstrap.servers={broker.servers}\n"
-        path.write_text(text + _SCHEDULE, encoding="utf-8")
+        path.write_text(text + _SCHEDULE.format("*/5 * * * *"), encoding="utf-8")
         return path
 
     def _launch_backfill(self, dagster: DagsterProcesses) -> None:
