@@ -17,6 +17,7 @@ from deltalake import QueryBuilder
 
 from cdc_core import failpoints
 from cdc_core.errors import CdcError
+from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.storage import Location
@@ -85,8 +86,9 @@ def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, buck
         "wal2lake.state.path": str(tmp_path / "state"),
         "wal2lake.freshness.seconds": "0",
         "wal2lake.merge.rewrite.max.bytes": "12000",
-        # Only Spark writes it, so its merges and its upkeep are on S3, too.
         "wal2lake.lake.clustered.tables": "public.lines",
+        "wal2lake.lake.row.tracking.tables": "public.lines",
+        "wal2lake.lake.change.feed.tables": "public.lines",
         **bucket.properties,
     }
     file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
@@ -105,7 +107,7 @@ def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, buck
         assert read(bucket, table, cut[table]) == source(pg, database, table), table
     kept = program.run("maintain", file, "--json")
     assert kept.returncode == 0, kept.stderr[-3000:]
-    assert {json.loads(line)["engine"] for line in kept.stdout.splitlines()} == {"arrow", "spark"}
+    assert {f"public.{table}" for table in TABLES} <= {json.loads(line)["table"] for line in kept.stdout.splitlines()}
     for table in TABLES:
         assert read(bucket, table) == source(pg, database, table), table
     secret = os.environ["TEST_S3_SECRET"]
@@ -251,3 +253,13 @@ def test_rows_are_marked_by_a_conditional_put(bucket):
     assert pa.table(found).column("id").to_pylist() == left
     clean(opened, 15)
     assert opened.read(file).column("id").to_pylist() == left
+    # Row ids and files of changes are on S3 as on a local disk.
+    opened.commit(definition=opened.definition.with_row_tracking().with_change_feed())
+    marked = [MarkedRows(opened.files[0], np.array([50]))]
+    changes = change_files(opened, [], [], marked, ["id"])
+    opened.commit(marked=marked, changes=changes)
+    assert [f"_change_data/{name}" for name in opened.folder.names("_change_data")] == [changes[0].path]
+    again = DeltaTable.open(path)
+    assert again is not None and again.files == opened.files and opened.files[0].base_row_id == 0
+    clean(opened, 15)
+    assert len(opened.folder.names("_change_data")) == 1
