@@ -157,6 +157,28 @@ def test_a_slot_in_use_is_a_warning_and_one_of_another_plugin_an_error(options: 
         slot.drop(connection, options.slot_name)
 
 
+def test_an_administrator_sees_what_keeps_a_role_out(
+    each_pg: Cluster, options: PostgresOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pg = each_pg
+    role, database = f"out_{options.database_dbname}", options.database_dbname
+    pg.execute(database, f"create role {role} nologin password 'p'; revoke connect on database {database} from public")
+    out = replace(options, database_user=role, database_password=Secret("p"), publication_name="p_out")
+    monkeypatch.setenv("PGPASSWORD", pg.password)
+
+    def missing(administrator: str = f"user={pg.user}") -> list[Finding]:
+        found = run_checks(out, public, administrator=administrator)
+        return [one for one in found if not one.ok and one.is_error]
+
+    [refused, other] = missing(f"postgresql://{pg.user}@/postgres")
+    assert refused.check == "connection" and f'database.dbname is "{database}"' in other.found
+    said = " ".join(one.found for one in missing())
+    assert "lacks LOGIN" in said and "lacks CONNECT" in said and "is not permitted to log in" not in said, said
+    for statement in (statement for one in missing() for statement in one.sql):
+        pg.execute(database, statement)
+    assert missing() == []
+
+
 def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster.start(
         "embedded18",
