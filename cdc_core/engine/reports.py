@@ -250,7 +250,7 @@ class TableStatus:
     name of a rule, or that they wait for an earlier change). ``reread`` is why the table is to be re-read by a run;
     empty if it is not. ``error`` is why its Delta tables cannot be read, empty if they can; its positions are then
     unknown. ``up_to`` (UTC) is when the source committed the last change that the lake table has; for a table without
-    changes, when it was read.
+    changes, when it was read. ``path`` is the folder of the lake table, whether or not it exists yet.
     """
 
     table: TableId
@@ -267,6 +267,7 @@ class TableStatus:
     reasons: dict[str, int] = field(default_factory=dict)
     reread: str = ""
     up_to: datetime | None = None
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 
 from cdc_core.engine.reports import OwnTableStatus, Paused, TableStatus
@@ -109,7 +110,8 @@ def lake_status(
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return {status.table: status for status in pool.map(look, tables)}, problem
+        statuses = [replace(status, path=paths.lake(status.table)) for status in pool.map(look, tables)]
+    return {status.table: status for status in statuses}, problem
 
 
 def own_table_status(paths: LakePaths, scope: str) -> tuple[OwnTableStatus, ...]:

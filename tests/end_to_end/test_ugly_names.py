@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import deltalake
 import pytest
 
 from cdc_core import failpoints
@@ -93,7 +94,10 @@ def test_every_table_has_its_own_folder(pg: Cluster, program: Program, tmp_path:
     replayed = program.run("replay", file(), "public.a/b")
     assert replayed.returncode == 0, replayed.stderr
     status = program.run("status", file(), "--json")
-    assert {one["table"] for one in json.loads(status.stdout)["tables"]} == {str(table) for table in TABLES}
+    listed = json.loads(status.stdout)["tables"]
+    assert {one["table"] for one in listed} == {str(table) for table in TABLES}
+    assert [one["table"] for one in listed if not deltalake.DeltaTable.is_deltatable(one["path"])] == []
+    assert len({one["path"] for one in listed}) == len(TABLES)
     kept = program.run("maintain", file(), "--json")
     assert kept.returncode == 0, kept.stderr[-2000:]
     reports = [json.loads(line) for line in kept.stdout.splitlines()]
