@@ -15,6 +15,10 @@ FUZZ_INPUTS ?= 1000000
 TEST_WORKERS ?= 4
 # These do not wait for anything but the processor.
 QUICK_WORKERS ?= $(shell nproc)
+# Which versions are installed; empty: the newest ones that pyproject.toml allows.
+CONSTRAINTS ?= constraints.txt
+SOAK_SERVER ?= debian15
+SITE := .wal2lake/site-venv
 BENCH ?=
 ROWS ?= 10000000
 BENCH_JSON ?= .wal2lake/freshness.json
@@ -24,9 +28,12 @@ help: ## List the commands
 
 setup: $(STAMP) ## Create .venv and install all dependencies
 
-$(STAMP): pyproject.toml tools/setup.sh
-	@bash tools/setup.sh $(VENV)
+$(STAMP): pyproject.toml tools/setup.sh $(CONSTRAINTS)
+	@bash tools/setup.sh $(VENV) $(CONSTRAINTS)
 	@touch $@
+
+constraints: $(STAMP) ## Write the versions that .venv has into constraints.txt (of the newest ones after: make setup CONSTRAINTS=)
+	@bash tools/write_constraints.sh $(BIN)/python
 
 servers: $(STAMP) ## Install PostgreSQL 15 and the browser for the tests, if permitted
 	@bash tools/install_servers.sh
@@ -56,12 +63,21 @@ test-debezium: servers ## Test the way from a real Debezium and back (downloads 
 fuzz: $(STAMP) ## Read a million mutated messages, COPY lines and values (FUZZ_INPUTS=…); an input read wrongly is kept
 	@$(BIN)/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
 
-soak: servers ## Kills, restarts and cuts at random under random changes, compared at each stop (SOAK_SECONDS=1800)
-	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
+soak: servers ## Kills, restarts and cuts at random under random changes, compared at each stop (SOAK_SECONDS=1800 SOAK_SERVER=released17)
+	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --server $(SOAK_SERVER)
 
-site: $(STAMP) ## Build the documentation as a site into .wal2lake/site, and check its links
-	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+coverage: $(STAMP) ## The tests without server or Spark, and the share of lines and branches that they run
+	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m coverage run -m pytest -q -m "not slow" tests/unit
+	@$(BIN)/python -m coverage report
+
+# Of its own, as the project and its dependencies are not needed.
+$(SITE)/bin/mkdocs: $(CONSTRAINTS)
+	@$(or $(PYTHON),python3) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install -q --disable-pip-version-check $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) mkdocs-material
+	@touch $@
+
+site: $(SITE)/bin/mkdocs ## Build the documentation as a site into .wal2lake/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --strict --quiet
 	@echo "The site is in .wal2lake/site (to search it: python3 -m http.server -d .wal2lake/site)"
 
 lint: $(STAMP) ## ruff, mypy --strict
@@ -72,6 +88,8 @@ lint: $(STAMP) ## ruff, mypy --strict
 docs: $(STAMP) ## Write the generated pages of docs/
 	@$(BIN)/python -m tools.gen_configuration_doc
 	@$(BIN)/python -m tools.gen_types_doc
+	@$(BIN)/python -m tools.gen_command_line_doc
+	@$(BIN)/python -m tools.gen_known_faults
 
 bench: $(STAMP) ## Throughput compared to pg_recvlogical, freshness, cost of rounds, start (two hours; BENCH=F1,F6 for some)
 	@$(BIN)/python -m benchmarks.macro.stream
@@ -93,4 +111,5 @@ bench-peer: $(STAMP) ## Snapshots compared to COPY and to Debezium's engine (ROW
 clean: ## Remove generated files (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup servers demo test test-quick test-all test-ui test-s3 test-debezium lint docs bench bench-quick bench-peer bench-long fuzz soak clean
+.PHONY: help setup constraints servers demo test test-quick test-all test-ui test-s3 test-debezium coverage lint docs site bench bench-quick bench-peer \
+  bench-long fuzz soak clean

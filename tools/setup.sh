@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Makes the virtual environment and installs the project into it. Says exactly what is missing where it may not install.
 set -euo pipefail
+#   setup.sh VENV [CONSTRAINTS]: without a file of constraints, the newest versions that pyproject.toml allows
 venv=$1
+wanted=(--disable-pip-version-check -e '.[dev]')
+[ -z "${2:-}" ] || wanted+=(-c "$2")
 
 fail() { printf 'wal2lake setup: %s\n' "$1" >&2; exit 1; }
 
@@ -31,9 +34,9 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 log="$venv/setup.log"
 echo "wal2lake setup: installing into $venv (a few minutes the first time; details in $log)"
-if ! "$venv/bin/python" -m pip install --disable-pip-version-check -e '.[dev]' >"$log" 2>&1; then
+if ! "$venv/bin/python" -m pip install "${wanted[@]}" >"$log" 2>&1; then
   tail -n 20 "$log" >&2
-  fail "the package registry did not deliver; see $log"
+  fail "the package registry did not deliver; see $log. If it has a version of constraints.txt no more: make setup CONSTRAINTS="
 fi
 # Delta's jars, once, so that later starts need no network, and the archive of classes, so that they are short.
 if ! "$venv/bin/python" -m tools.fetch_jars >>"$log" 2>&1; then
