@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environment and installs the project into it. Says exactly what is missing where it may not install.
+# setup.sh VENV [CONSTRAINTS]: without a file of constraints, the newest versions that pyproject.toml allows
 set -euo pipefail
-#   setup.sh VENV [CONSTRAINTS]: without a file of constraints, the newest versions that pyproject.toml allows
 venv=$1
 wanted=(--disable-pip-version-check -e '.[dev]')
 [ -z "${2:-}" ] || wanted+=(-c "$2")

@@ -30,6 +30,7 @@ wal2lake reads the connector file of Debezium's PostgreSQL connector, unchanged:
 - A property may have an effect on events alone or on the lake alone (column *effect on*). `wal2lake check` and each
   start name the given ones that have none, with the reason.
 - `wal2lake check --explain CONFIG` prints each property with its effective value.
+- Each property has an anchor of its name: [`configuration.md#slot.name`](#slot.name).
 
 This page is generated from the declarations by `tools/gen_configuration_doc.py`.
 """
@@ -54,15 +55,21 @@ def configuration_page() -> str:
 
 def _steering_table(properties: tuple[Property, ...]) -> str:
     lines = ["| property | type | default | effect on | description |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| `{p.name}` | {_kind(p)} | {_default(p)} | {_reach(p)} | {_meaning(p)} |" for p in properties]
+    lines += [f"| {_name(p.name)} | {_kind(p)} | {_default(p)} | {_reach(p)} | {_meaning(p)} |" for p in properties]
     return "\n".join(lines) + "\n"
 
 
 def _other_table(properties: tuple[Property, ...]) -> str:
     lines = ["| property | status | reason |", "| --- | --- | --- |"]
-    lines += [f"| `{p.name}` | {_STATUS[p.status]} | {_cell(p.reason)} |" for p in properties]
-    lines += [f"| `{old}` | translated | sets {new} |" for old, new in TRANSLATED.items()]
+    lines += [f"| {_name(p.name)} | {_STATUS[p.status]} | {_cell(p.reason)} |" for p in properties]
+    lines += [f"| {_name(old)} | translated | sets {new} |" for old, new in TRANSLATED.items()]
     return "\n".join(lines) + "\n"
+
+
+def _name(name: str) -> str:
+    """Return the name as a link to its own row: configuration.md#slot.name leads there, on the site and on GitHub."""
+    anchor = name.replace("*", "any")
+    return f'<a id="{anchor}"></a>[`{name}`](#{anchor})'
 
 
 def _kind(declared: Property) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cdc_core.config.catalogue import TRANSLATED, declared_by_package
+from cdc_core.version import __version__
 from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 _FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2[ ]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!\\)\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
+_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 _HEADING = re.compile(r"^#+ +(.*?)(?: +\{#([\w-]+)\})?$", re.MULTILINE)
 
 
@@ -34,7 +37,15 @@ def slug(heading: str) -> str:
 
 def anchors(page: Path) -> set[str]:
     """Of headings that are alike the second has _1 at the end, in a site, and -1 on GitHub."""
-    return {given or slug(heading) for heading, given in _HEADING.findall(plain(page))}
+    text = plain(page)
+    return {given or slug(heading) for heading, given in _HEADING.findall(text)} | set(_ANCHOR.findall(text))
+
+
+def test_every_property_has_an_anchor_of_its_own() -> None:
+    names = [*(each.name for group in declared_by_package().values() for each in group), *TRANSLATED]
+    linked = _ANCHOR.findall((DOCS / "configuration.md").read_text(encoding="utf-8"))
+    assert sorted(linked) == sorted(name.replace("*", "any") for name in names)
+    assert len(linked) == len(set(linked))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -79,8 +90,11 @@ def test_the_site_is_built_without_a_warning_and_can_be_searched(tmp_path: Path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
+    pages = {entry["location"].partition("#")[0] for entry in index["docs"]}
     found = {entry["location"].partition("#")[0] for entry in index["docs"] if "rescued" in entry["text"]}
     assert {"types.html", "limits.html"} <= found
+    assert [page for page in pages if page.startswith("decisions/")] == [], "decisions are not for users"
+    assert f"wal2lake {__version__}" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_every_decision_is_in_the_index_with_its_status() -> None:
@@ -113,7 +127,7 @@ _TEST_FILE = re.compile(r"\btest_\w+\.py\b")
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages_for_users_are_in_plain_words_and_name_no_test(page: Path) -> None:
-    if "decisions" in page.parts or page.name == "CONTRIBUTING.md":
+    if "decisions" in page.parts or page.name in ("CONTRIBUTING.md", "RELEASING.md"):
         return
     text = _LINK.sub("]", plain(page))
     assert [match[0] for match in _DIALECT.finditer(text)] == []
