@@ -95,21 +95,25 @@ class Tracking:
         return change(op, self.lsn, 0, before, None if op == "d" else row)
 
 
-def tracked_table(tmp_path: Path) -> OneTable:
+def tracked_table(tmp_path: Path, spark: Any = None) -> OneTable:
+    """``spark``: it gives the table row tracking, in commits of its own."""
     side = OneTable(tmp_path, TABLE, ROW)
     side.tables = replace(side.tables, features=POLICY)
     side.writer = replace(side.writer, features=POLICY)
     side.snapshot(1, [{"id": key, "v": "read"} for key in range(40)], lsn=1, schema_version=1)
     lake = DeltaTable.open(side.lake)
     assert lake is not None
-    POLICY.enable_missing(lake, TABLE)
+    if spark is None:
+        POLICY.enable_missing(lake, TABLE)
+    else:
+        spark.sql(f"alter table delta.`{side.lake}` set tblproperties ('delta.enableRowTracking' = 'true')")
     return side
 
 
 @pytest.mark.parametrize("more", [(), (DeltaFeature.COLUMN_MAPPING,)])
 def test_rows_keep_their_ids_whoever_writes_them(spark: Any, tmp_path: Path, more: tuple[DeltaFeature, ...]) -> None:
     """By rewriting, by marks, by moves of both programs, and in rows written anew for other columns."""
-    side, draw = tracked_table(tmp_path), random.Random(50)
+    side, draw = tracked_table(tmp_path, spark if more else None), random.Random(50)
     lake = DeltaTable.open(side.lake)
     assert lake is not None and "rowTracking" in lake.features
     if more:
