@@ -26,7 +26,7 @@ from cdc_core.private_files import write_private
 @click.option("--bootstrap-servers", default="", metavar="HOST:PORT", help="Brokers of that topic.")
 @click.option("--lake", type=click.Choice(["snapshot"]), help="Fill the lake by a snapshot (the default).")
 @click.option("--events-only", is_flag=True, help="Read no rows: begin after the last event that Debezium sent.")
-@click.option("--accept-gap", is_flag=True, help="Go on from the slot, although it is past the offset.")
+@click.option("--accept-gap", is_flag=True, help="Continue from the slot, although it is past the offset.")
 @click.option("--dry-run", is_flag=True, help="Only check, and show what would be done.")
 def command(
     config: ConnectorFile,
@@ -40,7 +40,7 @@ def command(
     """Take a replication slot over from Debezium's connector, which must be stopped.
 
     CONFIG is Debezium's own connector file, with wal2lake's properties. The offset that Connect has stored is compared
-    with the slot; nothing may lie between. The next wal2lake run goes on from there: Kafka gets the events after the
+    with the slot; nothing may lie between. The next wal2lake run continues there: Kafka gets the events after the
     last one that Debezium sent, also inside a transaction; the lake is filled by a snapshot, or gets the same events
     with --events-only. Nothing is changed at the source.
     """
@@ -58,7 +58,7 @@ def command(
     for line in report.decided:
         click.echo(f"decided  {line}")
     if report.is_new:
-        click.echo("Nothing was written (--dry-run)." if dry_run else f"Adopted. Go on with: wal2lake run {config}")
+        click.echo("Nothing was written (--dry-run)." if dry_run else f"Adopted. Continue with: wal2lake run {config}")
     return DONE
 
 
@@ -79,7 +79,7 @@ def command(
 )
 @click.option("--name", default="", help="The connector's name in Connect. Default: name of CONFIG.")
 def offsets_command(config: ConnectorFile, form: str, output: Path | None, name: str) -> int:
-    """Print the offset with which Debezium's connector goes on where wal2lake ends. No run may be active.
+    """Print the offset with which Debezium's connector continues after wal2lake. No run may be active.
 
     It contains lsn, lsn_proc and lsn_commit, and the last transaction if it is known. With --format connect: a line
     with key and value, separated by a tab, for the topic of Connect's offsets or its REST interface.

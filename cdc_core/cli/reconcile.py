@@ -78,7 +78,7 @@ def command(
     value is printed. Without TABLE (schema.table) all captured tables are compared.
 
     With --repair the rows that differ are read again from the source and written; rows that only the lake has are
-    deleted as the table's delete mode says. It may be done beside a run.
+    deleted according to the table's delete mode. A run may stream meanwhile.
 
     Exit codes: 0 if everything that was compared is equal, 1 if rows differ (with --repair: if some still do), 2 if a
     table could not be read.

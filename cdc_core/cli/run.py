@@ -34,8 +34,8 @@ def command(
 ) -> int:
     """Take the snapshot that snapshot.mode requires, then stream changes to wal2lake.sinks until stopped.
 
-    Ctrl-C stops the run after the current step; the next run resumes at the same position. After a fault that passes,
-    such as a restart of the server, the run waits and goes on by itself (errors.max.retries).
+    Ctrl-C stops the run after the current step; the next run resumes at the same position. After a transient
+    fault, such as a restart of the server, the run waits and continues automatically (errors.max.retries).
     """
     set_up(log_format, verbose=verbose)
     connector = config.open()

@@ -24,7 +24,7 @@ from cdc_core.snapshot.reports import SnapshotProgress
 @click.option(
     "--incremental",
     is_flag=True,
-    help="Read them in ranges of their keys while the stream goes on; nothing is replaced. A TABLE may be one of its "
+    help="Read them in ranges of their keys while the stream continues; nothing is replaced. A TABLE may be one of its "
     "ranges: public.orders|0007.",
 )
 @log_options
@@ -37,8 +37,8 @@ def command(
     rows.
     Existing lake tables are replaced by the current rows of the source; streaming continues exactly from there.
 
-    With --incremental the rows are written beside those that are in the lake, once the stream has passed them, by the
-    run that streams; without such a run, by this command. Default: all tables that have a key.
+    With --incremental the rows are added to those in the lake, once the stream has passed them, by the streaming
+    run; if none is streaming, by this command. Default: all tables that have a key.
     """
     console = Console(stderr=True, soft_wrap=True)
     set_up(log_format, verbose=verbose)

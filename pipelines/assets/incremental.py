@@ -23,10 +23,10 @@ _BACKFILL_TAG = "dagster/backfill"
 # The ranges being read are read to their end: a chunk is one statement, a range some seconds.
 _STOP_SECONDS = 120.0
 _DESCRIPTION = (
-    "Reads captured tables again while the stream goes on; one partition per range of a table's key, named "
+    "Reads captured tables again while the stream continues; one partition per range of a table's key, named "
     "schema.table|NUMBER. The tasks of a run read its ranges in parallel and stage them in the lake; the run that "
     "streams applies each as soon as the lake table has passed the range's position, and without one this run streams "
-    "up to its own end. A range is materialized when it is in the lake; one that failed is read again alone. A "
+    "up to its own end. A range is materialized when it is in the lake; one that failed is read again separately. A "
     "backfill of all assets leaves tables as they are; the tag "
     f"{READ_AGAIN_TAG}: true reads them in any case. Tables without a key and history tables have no ranges."
 )

@@ -30,11 +30,11 @@ READ_AGAIN_TAG = "wal2lake/read_again"
 _MAX_REPORTS = 10_000
 _DESCRIPTION = (
     "Copies captured tables into the lake at the slot's consistent point; one partition per table. snapshot.mode and "
-    "snapshot.include.collection.list decide what is read: with initial, tables that are not in the lake; with always, "
-    "all that are selected; with no_data, none. A table that is in the lake is reported as it is. The tag "
+    "snapshot.include.collection.list decide which are read: with initial, tables that are not in the lake; with "
+    "always, all selected tables; with no_data, none. A table that is in the lake is reported as it is. The tag "
     f"{READ_AGAIN_TAG}: true of a run or backfill reads the selected tables in any case, and replaces their lake "
     "tables. Assets of tables that are captured later appear when the code location is loaded again: under `dagster "
-    "dev` by itself, else by pressing *Reload definitions* (Deployment, Code locations)."
+    "dev` automatically, else by pressing *Reload definitions* (Deployment, Code locations)."
 )
 
 _log = logging.getLogger(__name__)

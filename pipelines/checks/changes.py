@@ -17,7 +17,7 @@ EXPECTATIONS = "expectations"
 _DESCRIPTION = (
     "Passes while no expectation of severity critical fails. Great Expectations judges each slice of changes before it "
     "is merged. A failure that keeps all changes of a table out of the lake is an error, refused rows are a warning; "
-    "executed by itself, the check says which tables wait."
+    "executed separately, the check names the tables that wait."
 )
 
 

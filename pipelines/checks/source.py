@@ -44,7 +44,7 @@ def reconcile_checks(site: Site) -> dg.AssetChecksDefinition | None:
     def compared(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         if context.job_def.asset_layer.selected_asset_keys:
             # Dagster adds its checks to an asset that is materialised by hand; this one reads whole tables.
-            context.log.info("Not compared with the source: execute this check by itself, or the reconcile job.")
+            context.log.info("Not compared with the source: execute this check separately, or the reconcile job.")
             context.log.addFilter(is_not_about_missing_results)
             return
         wanted = {by_key[key]: key for key in context.selected_asset_check_keys}

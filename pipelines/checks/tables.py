@@ -24,7 +24,7 @@ REPORTED_BY = "reported_by"
 _DESCRIPTIONS = {
     MERGED: "Passes while the table is merged up to each round's LSN.",
     SUITE: "Passes while no expectation of severity critical fails and no change waits in quarantine. A streaming run "
-    "reports what Great Expectations decided on each slice of changes before it was merged. Executed by itself, the "
+    "reports what Great Expectations decided on each slice of changes before it was merged. Executed separately, the "
     "check has Great Expectations judge all rows of the lake table; DuckDB reads them and computes the metrics, in "
     "this process and without Spark.",
 }

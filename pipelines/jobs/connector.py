@@ -47,7 +47,7 @@ def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
         incremental_job_name(site),
         selection=dg.AssetSelection.assets(incremental_key(site)),
         executor_def=dg.in_process_executor,
-        description="Reads the selected ranges of tables again while the stream goes on.",
+        description="Reads the selected ranges of tables again while the stream continues.",
     )
     return [
         dg.define_asset_job(

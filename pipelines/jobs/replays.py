@@ -89,7 +89,7 @@ def replay_job(site: Site) -> dg.JobDefinition:
     @dg.job(
         name=replay_job_name(site),
         description="Checks quarantined changes again and merges those that pass, in their original order; with accept "
-        "or drop, accepts or discards them. A paused table whose cause is corrected goes on: its changes are merged "
+        "or drop, accepts or discards them. A paused table whose cause is corrected resumes: its changes are merged "
         "from the changelog, and it is re-read only if that is not possible.",
         tags={SLOT_TAG: site.slot},
         executor_def=dg.in_process_executor,
