@@ -217,8 +217,8 @@ class Connector:
         is staged in the lake once it is read, in one commit, and is written to its lake table by the run that streams,
         in this process or another, as soon as that has passed the range's position. If another process has the slot,
         that is waited for; otherwise this call streams until its own ranges are written. So what is reported as applied
-        is in the lake table; what is not (nothing was written for ``wait_seconds``, or ``should_stop``) is staged and
-        is written by the run that streams next. Raises CdcError; ranges that were staged before stay.
+        is in the lake table; what is not (for ``wait_seconds`` the stream came no nearer, or ``should_stop``) is staged
+        and is written by the run that streams next. Raises CdcError; ranges that were staged before stay.
 
         ``spark`` is a session, or a function that returns one; None: the process's own. ``on_progress`` is called about
         once a second with each table, ``on_range`` for each range that is no longer staged.

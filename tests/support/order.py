@@ -44,6 +44,7 @@ _TEST_BY_TEST = (
     "tests/faults/test_schema_change_kills.py",
     "tests/faults/test_snapshots_under_load.py",
     "tests/faults/test_lake_signal_kills.py",
+    "tests/faults/test_incremental_job_kills.py",
     "tests/faults/test_standby.py",
     "tests/end_to_end/test_versions.py",
     "tests/soak/test_soak.py",

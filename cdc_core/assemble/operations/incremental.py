@@ -27,13 +27,13 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.range_reads import Planned, RangeRead, RangeReads
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
-from cdc_core.snapshot.incremental.staged import RangeToRead
+from cdc_core.snapshot.incremental.staged import RangeFacts, RangeToRead
 from cdc_core.snapshot.notifications import ScanStatus
 from cdc_core.snapshot.unsent import UnsentChanges
 
 _log = logging.getLogger(__name__)
 
-_NAP_SECONDS, _LOOK_SECONDS, _TELL_SECONDS = 0.1, 0.5, 1.0
+_NAP_SECONDS, _LOOK_SECONDS, _TELL_SECONDS, _FOLLOW_SECONDS = 0.1, 0.5, 1.0, 2.0
 _PLAN_SECONDS = 600.0
 _RETRY_SECONDS = 1.0
 _TRIES = 20
@@ -199,6 +199,8 @@ class _Job:
         self._read_at: dict[TableId, float] = {}
         self._looked_at = self._told_at = float("-inf")
         self._moved_at = time.monotonic()
+        self._followed_at = float("-inf")
+        self._confirmed = self._reached = 0
 
     @property
     def reports(self) -> list[RangeReport]:
@@ -235,12 +237,13 @@ class _Job:
     def await_written(self, source: Source, stream: StreamUntil, wait_seconds: float) -> None:
         """Wait until the staged ranges are written; stream until then if no other process does.
 
-        Ends when nothing has been written for ``wait_seconds``.
+        Ends when nothing has been written for ``wait_seconds``, and the stream has come no nearer to what was read.
         """
         self._moved_at = time.monotonic()
 
         def is_over() -> bool:
             self.look()
+            self._follow(source)
             self._tell()
             waited = time.monotonic() - self._moved_at >= wait_seconds
             return waited or self.is_stopped or not self._waiting
@@ -256,13 +259,27 @@ class _Job:
         self.look(now=True)
         self._tell(now=True)
 
+    def _follow(self, source: Source) -> None:
+        """Count as progress that the stream, behind what was read, comes nearer."""
+        if time.monotonic() - self._followed_at < _FOLLOW_SECONDS:
+            return
+        self._followed_at = time.monotonic()
+        confirmed = source.slot().confirmed_lsn or 0
+        if self._confirmed < confirmed < self._reached:
+            self._moved_at = time.monotonic()
+        self._confirmed = confirmed
+
     def look(self, *, now: bool = False) -> None:
         """Take note of ranges that are no longer staged: they are in the lake table, or were discarded."""
         if not self._waiting or (not now and time.monotonic() - self._looked_at < _LOOK_SECONDS):
             return
         self._looked_at = time.monotonic()
         waiting = self._waiting
-        there = {self._name(one.facts) for one in self._staged.look()}
+        facts = [RangeFacts.from_json(one.facts) for one in self._staged.look()]
+        there = {(one.range.request, one.range.number) for one in facts}
+        names = {(each.wanted.request, each.wanted.number) for each in waiting}
+        mine = [one.reached for one in facts if (one.range.request, one.range.number) in names]
+        self._reached = max(mine, default=0)
         gone = [each for each in waiting if (each.wanted.request, each.wanted.number) not in there]
         if not gone:
             return
@@ -279,13 +296,6 @@ class _Job:
     @property
     def _waiting(self) -> list[_Range]:
         return [each for each in self._ranges if each.is_staged and each.report is None]
-
-    @staticmethod
-    def _name(facts: str) -> tuple[str, int]:
-        from cdc_core.snapshot.incremental.staged import RangeFacts
-
-        found = RangeFacts.from_json(facts).range
-        return found.request, found.number
 
     def _discarded(self) -> dict[tuple[str, int], str]:
         from cdc_core.lake.stores.progress_log import ProgressLog

@@ -20,6 +20,7 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_table import log_table
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance.cleaning import vacuum
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ _SCHEMA = pa.schema(
 )
 _HEADS = ["facts", "visible", "floor", "rows"]
 _MOST_ROWS = 1 << 40
+# A range is staged within minutes after its file was written; a file of this age was left by a process that was killed.
+_UNSTAGED_HOURS, _HISTORY_MINUTES = 24, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,14 @@ class StagedRows:
         self._opened: DeltaTable | None = None
         self._known: dict[str, StagedFile] = {}
         self._said: set[str] = set()
+        self._is_cleaned = False
 
     def create(self) -> None:
-        """Create the table if it is missing: tasks write files for it."""
-        self._log()
+        """Create the table if it is missing: tasks write files for it. Remove what killed processes left, once."""
+        log = self._log()
+        if not self._is_cleaned:
+            self._is_cleaned = True
+            vacuum(log, _HISTORY_MINUTES, _UNSTAGED_HOURS)
 
     def look(self) -> list[StagedFile]:
         """Return what is staged now. Raises LakeError."""

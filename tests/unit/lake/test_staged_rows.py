@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,3 +101,15 @@ def test_a_file_that_was_lost_holds_up_no_other_range(tmp_path: Path, caplog: py
     for _ in range(2):
         assert [each.file.path for each in staged.look()] == [there.path]
     assert caplog.text.count("A staged range is left out") == 1
+
+
+def test_a_file_that_a_killed_process_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    path = str(tmp_path / "staged")
+    StagedRows(path, {}).create()
+    left, fresh, there = (write(path, batch(number)) for number in range(3))
+    StagedRows(path, {}).add(there)
+    for file in (left, there):
+        os.utime(tmp_path / "staged" / file.path, (0, 0))
+    StagedRows(path, {}).create()
+    found = {file.name for file in (tmp_path / "staged").glob("*.parquet")}
+    assert found == {fresh.path, there.path}
