@@ -162,8 +162,12 @@ class Shop:
         if not self._has_bad_rows:
             self.execute(_BAD_ROWS.format(REFUSED))
             self._has_bad_rows = True
-        self.wait("the stream's first report", lambda: self.reports("shop.orders"))
-        return next(run for run in self.runs("shop_stream_job") if run["status"] == "STARTED")
+
+        def reporting() -> list[dict]:
+            # A run lasts two minutes: that of the report may end before it is looked up.
+            return [run for run in self.runs("shop_stream_job") if run["status"] == "STARTED"]
+
+        return self.wait("the stream's first report", lambda: self.reports("shop.orders") and reporting())[0]
 
 
 def lake_asset(table: str) -> dict:
