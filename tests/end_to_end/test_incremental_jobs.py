@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,10 +47,12 @@ def connector_file(pg, database: str, folder: Path, **more: str) -> Path:
     return write_properties(folder / "jobs.properties", pg.properties(database, **settings))
 
 
-def test_without_a_stream_a_job_reads_its_ranges_and_streams_until_they_are_written(pg, tmp_path):
+def test_without_a_stream_a_job_reads_its_ranges_and_streams_until_they_are_written(pg, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "cdc_core.snapshot.notifications")
     database = pg.database("jobs")
     pg.execute(database, SCHEMA)
-    file = connector_file(pg, database, tmp_path, **{"wal2lake.changelog.reads": "true"})
+    more = {"wal2lake.changelog.reads": "true", "notification.enabled.channels": "log"}
+    file = connector_file(pg, database, tmp_path, **more)
     connector = Connector.from_file(file)
     connector.initial_snapshot(spark=test_session())
     connector.stream(Until(idle_seconds=0.2, max_seconds=1500), test_session())
@@ -65,6 +68,10 @@ def test_without_a_stream_a_job_reads_its_ranges_and_streams_until_they_are_writ
     assert sorted(each.range.name for each in done) == sorted(each.name for each in planned)
     assert sum(each.rows for each in reports) == 800
     assert difference(file, [NOTES, LINES]) == []
+    heard = [text for text in caplog.messages if text.startswith("Incremental Snapshot")]
+    kinds = [text.split(":")[0].split()[-1] for text in heard]
+    assert kinds[0] == "STARTED" and kinds[-3:] == ["TABLE_SCAN_COMPLETED", "TABLE_SCAN_COMPLETED", "COMPLETED"]
+    assert set(kinds[1:-3]) == {"IN_PROGRESS"} and "total_rows_scanned=400, status=SUCCEEDED" in heard[-2]
     last = next(each for each in reversed(told) if each.table == NOTES)
     assert (last.ranges_read, last.ranges_applied, last.rows) == (last.ranges, last.ranges, 400)
     pg.drop_database(database)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.range_reads import range_reads
 from cdc_core.errors import CdcError, InUseError, SourceError, TableError, TransientError
@@ -28,7 +29,7 @@ from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.range_reads import Planned, RangeRead, RangeReads
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.incremental.staged import RangeFacts, RangeToRead
-from cdc_core.snapshot.notifications import ScanStatus
+from cdc_core.snapshot.notifications import INCREMENTAL, Notifier, ScanStatus, SnapshotStatus
 from cdc_core.snapshot.unsent import UnsentChanges
 
 _log = logging.getLogger(__name__)
@@ -77,9 +78,38 @@ def incremental_snapshot(
         with closing(_reads(context, source, spark)) as reads:
             plans = {table: _planned(reads, known[table]) for table in tables}
             job = _Job(context, reads, callbacks, _wanted(plans, asked))
-            job.read()
-            job.await_written(source, stream, wait_seconds)
+            with open_notifier(context, None) as notifier, _notifying(notifier, tables, job):
+                job.read()
+                job.await_written(source, stream, wait_seconds)
             return job.reports
+
+
+@contextmanager
+def _notifying(notifier: Notifier, tables: Sequence[TableId], job: _Job) -> Iterator[None]:
+    """Send the notifications of an incremental snapshot: its start, the end of each table, completion or abort.
+
+    IN_PROGRESS is sent by the run that writes.
+    """
+    names = ",".join(str(table) for table in tables)
+    notifier.notify(INCREMENTAL, SnapshotStatus.STARTED, data_collections=names)
+    try:
+        yield
+    except BaseException:
+        notifier.notify(INCREMENTAL, SnapshotStatus.ABORTED)
+        raise
+    for table in tables:
+        found = [report for report in job.reports if report.range.table == table]
+        rows, is_whole = sum(report.rows for report in found), all(report.is_applied for report in found)
+        written = ScanStatus.SUCCEEDED if rows else ScanStatus.EMPTY
+        notifier.notify(
+            INCREMENTAL,
+            SnapshotStatus.TABLE_SCAN_COMPLETED,
+            scanned_collection=table,
+            total_rows_scanned=rows,
+            status=(written if is_whole else ScanStatus.STOPPED).value,
+        )
+    is_done = all(report.is_applied for report in job.reports)
+    notifier.notify(INCREMENTAL, SnapshotStatus.COMPLETED if is_done else SnapshotStatus.ABORTED)
 
 
 def _parsed(name: str | TableId | KeyRange) -> tuple[TableId, int | None, str]:
