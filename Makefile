@@ -68,7 +68,7 @@ soak: servers ## Kills, restarts and cuts at random under random changes, compar
 
 coverage: $(STAMP) ## The tests without server or Spark, and the share of lines and branches that they run
 	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m coverage run -m pytest -q -m "not slow" tests/unit
-	@$(BIN)/python -m coverage report
+	@printf 'Coverage: %s %% of lines and branches\n' "$$($(BIN)/python -m coverage report)"
 
 # Of its own, as the project and its dependencies are not needed.
 $(SITE)/bin/mkdocs: $(CONSTRAINTS)
