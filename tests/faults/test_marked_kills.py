@@ -51,7 +51,7 @@ def merged(folder: str, to: int, step: str) -> None:
     if step:
         os.environ["WAL2LAKE_FAILPOINT"] = step
     # Every search is by the index, and every pass of compaction beside the rounds.
-    ways.INDEX_BYTES = 0
+    ways.MARK_BYTES = 0
     compaction._AT_ONCE_BYTES = 0
     one = merger(Path(folder))
     outcome = one.merge(to, token=1)

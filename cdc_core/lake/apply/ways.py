@@ -25,9 +25,8 @@ from cdc_core.lake.rows.row_keys import KeyIndex
 MARK_BYTES = 64 << 10
 """Touched files above which rows are marked. A rewritten file is on disk for the history at least: of 400 rounds with
 4 updates a table of 160 KiB leaves 63 MB if it is rewritten and 4 MB if rows are marked, for 16 and 28 CPU ms a round,
-one of 900 KiB 374 and 5 MB, for 43 and 35 CPU ms (``benchmarks/micro/bench_bytes.py``)."""
-INDEX_BYTES = 2 << 20
-"""Files above which rows are found by the index of keys. Of smaller ones the key columns are read."""
+one of 900 KiB 374 and 5 MB, for 43 and 35 CPU ms (``benchmarks/micro/bench_bytes.py``). Rows of files larger than this
+are found by the index of keys; of smaller ones the files are read, since they are rewritten."""
 
 
 class Positions(Protocol):
@@ -47,7 +46,7 @@ class Positions(Protocol):
 class Ways:
     """What may be done. ``mark_above``: bytes of touched files above which rows are marked; None if they may not be.
 
-    ``positions``: used where the files that may have a changed row are larger than INDEX_BYTES; None to read keys.
+    ``positions``: used where the files that may have a changed row are larger than MARK_BYTES; None to read keys.
     ``index_seconds``: how long a slice may take to make indexes; then ``locate`` raises IndexesMissingError.
     """
 
@@ -71,7 +70,7 @@ REWRITE = Ways()
 
 def uses_index(files: Sequence[DataFile]) -> bool:
     """Whether rows of these files are found by an index of their keys."""
-    return sum(file.size for file in files) > INDEX_BYTES
+    return sum(file.size for file in files) > MARK_BYTES
 
 
 def live_places(content: Content, file: DataFile, at: np.ndarray) -> np.ndarray:

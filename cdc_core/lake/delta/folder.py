@@ -110,10 +110,13 @@ class Folder:
         return True
 
     def size(self, name: str) -> int:
-        """Return a file's bytes."""
+        """Return a file's bytes. Raises FileNotFoundError if it does not exist."""
         if self.is_local:
             return (Path(self.uri) / name).stat().st_size
-        return int(self._filesystem().get_file_info(name).size)
+        size = self._filesystem().get_file_info(name).size
+        if size is None:
+            raise FileNotFoundError(name)
+        return int(size)
 
     def names(self, under: str) -> list[str]:
         """Return the names of the files in a folder of this folder (``""``: itself), without their folder."""

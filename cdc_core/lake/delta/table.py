@@ -13,6 +13,7 @@ fence against a writer that outlasts its run: its commit has the same id as this
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_fi
 from cdc_core.lake.delta.file_columns import CHANGES, FileColumns
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
-from cdc_core.lake.delta.log_entry import LogEntry
+from cdc_core.lake.delta.log_entry import LogEntry, own_entry
 from cdc_core.lake.delta.log_text import appends_only, unreadable_log, with_vector
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
@@ -41,6 +42,8 @@ from cdc_core.lake.delta.vector_log import LOG, VectorLog, commit_time, entry_na
 
 _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
+# Entries are followed while they cannot have been removed: a log keeps them for an hour at least.
+_FOLLOWED, _FOLLOW_SECONDS = 100, 600.0
 # Appends of others between which one of ours was never the next.
 _APPENDS_PASSED = 20
 
@@ -58,6 +61,7 @@ class DeltaTable:
         self._files: list[DataFile] | None = None
         self._defined: tuple[Any, int, Definition] | None = None  # with delta-rs' object and its version
         self._committed: tuple[int, int] | None = None  # a version and the time of its commit, where commits have one
+        self._seen_at = time.monotonic()  # when the loaded version was the newest one
         check_owner(path, opened.raw.metadata().configuration)
 
     @classmethod
@@ -110,12 +114,51 @@ class DeltaTable:
 
     def refresh(self) -> None:
         """Load the commits made since. LakeError if the log no longer exists or cannot be read."""
-        if not self._is_newest():
+        if not self._is_newest() and not self._follow_own():
             self._load_newest()
+
+    def _follow_own(self) -> bool:
+        """Take over the commits that wal2lake made since, from their entries; False if delta-rs has to load the log.
+
+        Another worker's commits to a table are of this kind. delta-rs takes ten times as long to load them.
+        """
+        if time.monotonic() - self._seen_at > _FOLLOW_SECONDS:
+            return False
+        for _ in range(_FOLLOWED):
+            try:
+                content = self.folder.content(entry_name(self.version + 1))
+                entry = own_entry(content, self.schema, self.definition.physical_names())
+            except FileNotFoundError:
+                return self._has_loaded_entry()
+            except (OSError, ValueError, KeyError):
+                return False
+            if entry is None:
+                return False
+            self._follow(entry)
+        return False
+
+    def _has_loaded_entry(self) -> bool:
+        """Whether the log still has the entry of the loaded version, so that no later one was removed."""
+        try:
+            self.folder.size(entry_name(self.version))
+        except OSError:
+            return False
+        self._seen_at = time.monotonic()
+        return True
+
+    def _follow(self, entry: LogEntry) -> None:
+        """Take over what the commit of the next version did, which changed nothing but files."""
+        version = self.version + 1
+        self._files = None if self._files is None else entry.applied_to(self._files)
+        self._loaded.follow(entry.txns)
+        self._vectors.follow(version, entry)
+        if entry.has_commit_time:
+            self._committed = version, entry.committed
 
     def _load_newest(self) -> None:
         before = self.version
         self._loaded.refresh()
+        self._seen_at = time.monotonic()
         if self.version != before:
             self._schema = self._files = None
 
@@ -399,7 +442,7 @@ class DeltaTable:
                 return self._commit(entry)
             except CommitConflictError:
                 before, known = self.definition, {app: self.txn(app) for app in entry.txns}
-                self._load_newest()
+                self.refresh()
                 if self.definition != before or {app: self.txn(app) for app in entry.txns} != known:
                     raise
         raise CommitConflictError()
@@ -409,22 +452,21 @@ class DeltaTable:
 
         Raises CommitConflictError if the log has an entry of that version.
         """
-        files, version = self.files, self.version + 1
+        version = self.version + 1
         if entry.has_commit_time:
             entry = entry.after(self._commit_time())
         if entry.assigns_row_ids:
             entry = entry.numbered(self._vectors.highest_row_id(self.version), version)
         if not self.folder.create(entry_name(version), entry.content()):
             raise CommitConflictError()
-        if entry.has_commit_time:
-            self._committed = version, entry.committed
         if entry.actions:
             self._schema = self._files = None
             self._load_newest()
+            self._vectors.follow(version, entry)
+            self._committed = (version, entry.committed) if entry.has_commit_time else None
         else:
-            self._loaded.follow(entry.txns)
-            self._files = entry.applied_to(files)
-        self._vectors.follow(version, entry)
+            self._follow(entry)
+            self._seen_at = time.monotonic()
         self._write_checkpoint()
         return version
 

@@ -141,7 +141,7 @@ def upkeep_task(one: OneTable) -> UpkeepTask:
 @pytest.mark.slow
 def test_long_passes_are_left_to_a_task_beside_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_AT_ONCE_BYTES", 0)
-    monkeypatch.setattr(ways, "INDEX_BYTES", 0)
+    monkeypatch.setattr(ways, "MARK_BYTES", 0)
     source, one = SourceTable(5, 100), merger(tmp_path)
     source.next_transaction(300, only_inserts=True)
     one.snapshot(1, source.snapshot())
@@ -168,7 +168,7 @@ def test_long_passes_are_left_to_a_task_beside_the_rounds(tmp_path: Path, monkey
 def test_a_slice_waits_for_indexes_that_take_long_and_goes_on_when_they_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "INDEX_BYTES", 0)
+    monkeypatch.setattr(ways, "MARK_BYTES", 0)
     source, one = SourceTable(6, 100), merger(tmp_path)
     source.next_transaction(300, only_inserts=True)
     one.snapshot(1, source.snapshot())
@@ -196,7 +196,7 @@ def test_a_slice_waits_for_indexes_that_take_long_and_goes_on_when_they_are_ther
 
 
 def test_a_slice_does_not_wait_for_indexes_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "INDEX_BYTES", 0)
+    monkeypatch.setattr(ways, "MARK_BYTES", 0)
     monkeypatch.setattr(write, "_INDEX_SECONDS", 0.0)
     source, one = SourceTable(7, 50), merger(tmp_path)
     (tmp_path / "index").write_text("not a folder")
