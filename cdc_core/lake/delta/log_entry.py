@@ -9,21 +9,17 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from typing import Any
-
-import pyarrow as pa
 
 from cdc_core.lake.delta import row_tracking
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.lake.delta.log_text import stats_json, texts
 from cdc_core.version import __version__
 
 CLUSTERING_DOMAIN = "delta.clustering"
 _PRESERVED = "delta.rowTracking.preserved"
-_ENGINE = f"wal2lake/{__version__}"
-_FILES_ONLY = {"commitInfo", "txn", "add", "remove", "cdc", "domainMetadata"}
+ENGINE = f"wal2lake/{__version__}"
+"""The writer that a commit of ours names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class LogEntry:
                 **({"inCommitTimestamp": self.committed} if self.has_commit_time else {}),
                 "operation": "WRITE",
                 "operationParameters": {"mode": "Overwrite" if self.replaces else "Append", "partitionBy": "[]"},
-                "engineInfo": _ENGINE,
+                "engineInfo": ENGINE,
                 **({"tags": {_PRESERVED: str(self.keeps_row_ids).lower()}} if self.assigns_row_ids else {}),
                 **(texts(self.metadata) or {}),
             }
@@ -112,60 +108,6 @@ class LogEntry:
                     "stats": stats_json(file, self.names),
                 }
             }
-
-
-def own_entry(content: bytes, schema: pa.Schema, names: Mapping[str, str]) -> LogEntry | None:
-    """Return what an entry of the log does, if a commit of this version of wal2lake that changed only files made it.
-
-    None for any other: what its statistics mean, or what else it changed, is for delta-rs to say. ``schema`` are the
-    table's columns, ``names`` their physical names, where these differ. Raises ValueError, KeyError if it is damaged.
-    """
-    actions = [json.loads(line) for line in content.splitlines()]
-    kinds = {kind for each in actions for kind in each}
-    info = actions[0].get("commitInfo", {}) if actions else {}
-    if info.get("engineInfo") != _ENGINE or not kinds <= _FILES_ONLY:
-        return None
-    highest = None
-    for each in actions:
-        domain = each.get("domainMetadata")
-        if domain is not None and domain["domain"] != row_tracking.DOMAIN:
-            return None
-        highest = highest if domain is None else row_tracking.highest_in(domain)
-    types = {names.get(field.name, field.name): field for field in schema}
-    return LogEntry(
-        [_file_of(each["add"], types) for each in actions if "add" in each],
-        [_file_of(each["remove"], types) for each in actions if "remove" in each],
-        {each["txn"]["appId"]: int(each["txn"]["version"]) for each in actions if "txn" in each},
-        has_commit_time="inCommitTimestamp" in info,
-        made=int(info["timestamp"]),
-        committed=int(info.get("inCommitTimestamp", 0)),
-        highest_row_id=highest,
-    )
-
-
-def _file_of(told: Mapping[str, Any], types: Mapping[str, pa.Field]) -> DataFile:
-    stats = json.loads(told["stats"]) if told.get("stats") else {}
-    vector = told.get("deletionVector")
-    return DataFile(
-        told["path"],
-        int(told.get("size") or 0),
-        int(stats.get("numRecords", 0)),
-        _values(stats.get("minValues", {}), types),
-        _values(stats.get("maxValues", {}), types),
-        {types[name].name: count for name, count in stats.get("nullCount", {}).items() if name in types},
-        None if vector is None else DeletionVector.of_log(vector),
-        told.get("baseRowId"),
-        told.get("defaultRowCommitVersion"),
-    )
-
-
-def _values(told: Mapping[str, Any], types: Mapping[str, pa.Field]) -> dict[str, Any]:
-    """Return bounds as they were before ``stats_json`` wrote them: integers, texts and dates."""
-    return {
-        types[name].name: date.fromisoformat(value) if pa.types.is_date(types[name].type) else value
-        for name, value in told.items()
-        if name in types
-    }
 
 
 def clustering_domain(columns: Sequence[str]) -> dict[str, Any]:

@@ -21,19 +21,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, InvariantError
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.definition import CLUSTERING, VECTORS, VECTORS_ENABLED, Definition
-from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places, vector_file
+from cdc_core.lake.delta.deletion_vectors import as_bitmap, as_places
 from cdc_core.lake.delta.file_columns import CHANGES, FileColumns
 from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
-from cdc_core.lake.delta.log_entry import LogEntry, own_entry
-from cdc_core.lake.delta.log_text import appends_only, unreadable_log, with_vector
+from cdc_core.lake.delta.log_entry import LogEntry
+from cdc_core.lake.delta.log_text import appends_only, unreadable_log
+from cdc_core.lake.delta.own_commits import newer_commits
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
 from cdc_core.lake.delta.recent import Recent, open_newest
@@ -43,7 +43,7 @@ from cdc_core.lake.delta.vector_log import LOG, VectorLog, commit_time, entry_na
 _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
 # Entries are followed while they cannot have been removed: a log keeps them for an hour at least.
-_FOLLOWED, _FOLLOW_SECONDS = 100, 600.0
+_FOLLOW_SECONDS = 600.0
 # Appends of others between which one of ours was never the next.
 _APPENDS_PASSED = 20
 
@@ -118,33 +118,14 @@ class DeltaTable:
             self._load_newest()
 
     def _follow_own(self) -> bool:
-        """Take over the commits that wal2lake made since, from their entries; False if delta-rs has to load the log.
-
-        Another worker's commits to a table are of this kind. delta-rs takes ten times as long to load them.
-        """
+        """Take over the commits that wal2lake made since; False if delta-rs has to load the log."""
         if time.monotonic() - self._seen_at > _FOLLOW_SECONDS:
             return False
-        for _ in range(_FOLLOWED):
-            try:
-                content = self.folder.content(entry_name(self.version + 1))
-                entry = own_entry(content, self.schema, self.definition.physical_names())
-            except FileNotFoundError:
-                return self._has_loaded_entry()
-            except (OSError, ValueError, KeyError):
-                return False
-            if entry is None:
-                return False
+        entries, are_all = newer_commits(self.folder, self.version, self.schema, self.definition.physical_names())
+        for entry in entries if are_all else ():
             self._follow(entry)
-        return False
-
-    def _has_loaded_entry(self) -> bool:
-        """Whether the log still has the entry of the loaded version, so that no later one was removed."""
-        try:
-            self.folder.size(entry_name(self.version))
-        except OSError:
-            return False
-        self._seen_at = time.monotonic()
-        return True
+            self._seen_at = time.monotonic()
+        return are_all
 
     def _follow(self, entry: LogEntry) -> None:
         """Take over what the commit of the next version did, which changed nothing but files."""
@@ -415,7 +396,8 @@ class DeltaTable:
         self, added: list[DataFile], removed: list[DataFile], marked: Sequence[MarkedRows]
     ) -> tuple[list[DataFile], list[DataFile]]:
         """Return the files that a commit adds and removes, with those in which it marks rows."""
-        again, gone = self._with_vectors(marked)
+        counted = [replace(each, file=replace(each.file, rows=self.row_count(each.file))) for each in marked]
+        again, gone = self._vectors.write(counted, self.definition.physical_names()), [each.file for each in marked]
         failpoints.hit(failpoints.AFTER_VECTORS)
         new, changed = {file.path for file in added}, {file.path for file in gone}
         kept = [file for file in added if file.path not in changed]
@@ -475,30 +457,6 @@ class DeltaTable:
         if self._committed is None or self._committed[0] != self.version:
             self._committed = self.version, commit_time(self.folder, self.version)
         return self._committed[1]
-
-    def _with_vectors(self, marked: Sequence[MarkedRows]) -> tuple[list[DataFile], list[DataFile]]:
-        """Write one file with the vectors of files in which rows are marked; returns the files with it, and before.
-
-        A file without any other row is only removed.
-        """
-        again, bitmaps, gone = list[DataFile](), list[BitMap64](), list[DataFile]()
-        for each in marked:
-            bitmap = as_bitmap(each.places)
-            if each.file.vector is not None:
-                bitmap |= self._vectors.deleted(each.file.vector)
-            rows = self.row_count(each.file)
-            gone.append(each.file)
-            if len(bitmap) < rows:
-                again.append(each.file if each.file.rows else replace(each.file, rows=rows))
-                bitmaps.append(bitmap)
-        if not bitmaps:
-            return [], gone
-        name, content, vectors = vector_file(bitmaps)
-        self.folder.write(name, content)
-        for vector, bitmap in zip(vectors, bitmaps, strict=True):
-            self._vectors.keep(vector, bitmap)
-        names = self.definition.physical_names()
-        return [with_vector(file, vector, names) for file, vector in zip(again, vectors, strict=True)], gone
 
     def _write_checkpoint(self) -> None:
         """Write a checkpoint if this version is due to have one."""

@@ -19,10 +19,18 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cdc_core.lake.delta import row_tracking
-from cdc_core.lake.delta.deletion_vectors import DeletionVector, as_places, decoded, vector_in
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
+from cdc_core.lake.delta.deletion_vectors import (
+    DeletionVector,
+    as_bitmap,
+    as_places,
+    decoded,
+    vector_file,
+    vector_in,
+)
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.log_entry import CLUSTERING_DOMAIN, LogEntry
-from cdc_core.lake.delta.log_text import unreadable_log
+from cdc_core.lake.delta.log_text import unreadable_log, with_vector
 
 LOG = "_delta_log"
 _READ = (
@@ -111,16 +119,33 @@ class VectorLog:
         """Forget what was removed before a time, in milliseconds since 1970."""
         self._state.removed = {name: at for name, at in self._state.removed.items() if at >= before}
 
+    def write(self, marked: Sequence[MarkedRows], names: Mapping[str, str]) -> list[DataFile]:
+        """Write one file with the vectors of files in which rows are marked, whose numbers of rows are known.
+
+        Returns the files with their new vectors, without those that have no other row. ``names`` as in ``with_vector``.
+        """
+        again, bitmaps = list[DataFile](), list[BitMap64]()
+        for each in marked:
+            bitmap = as_bitmap(each.places)
+            if each.file.vector is not None:
+                bitmap |= self.deleted(each.file.vector)
+            if len(bitmap) < each.file.rows:
+                again.append(each.file)
+                bitmaps.append(bitmap)
+        if not bitmaps:
+            return []
+        name, content, vectors = vector_file(bitmaps)
+        self._folder.write(name, content)
+        for vector, bitmap in zip(vectors, bitmaps, strict=True):
+            self._bitmaps[vector.unique_id] = bitmap
+        return [with_vector(file, vector, names) for file, vector in zip(again, vectors, strict=True)]
+
     def deleted(self, vector: DeletionVector) -> BitMap64:
         """Return the positions of a vector; not to be changed. LakeError if it cannot be read."""
         found = self._bitmaps.get(vector.unique_id)
         if found is None:
             found = self._bitmaps[vector.unique_id] = self._read(vector)
         return found
-
-    def keep(self, vector: DeletionVector, bitmap: BitMap64) -> None:
-        """Remember the positions of a vector that was just written."""
-        self._bitmaps[vector.unique_id] = bitmap
 
     def live(self, vector: DeletionVector, rows: int) -> np.ndarray:
         """Return which rows of a file are not marked as deleted. Shape: bool[rows]"""
