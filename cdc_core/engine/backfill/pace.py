@@ -8,7 +8,7 @@ RETRY_SECONDS = 1.0
 _BUSY_SECONDS = 2.0
 # While the stream delivers many changes, writing rows takes at most 1/_SHARE of the time of the rounds' thread, but is
 # delayed at most _MAX_WAIT_SECONDS.
-_SHARE, _MAX_WAIT_SECONDS = 3, 5.0
+_SHARE, _MAX_WAIT_SECONDS = 2, 5.0
 
 
 class Pace:
