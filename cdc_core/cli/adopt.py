@@ -14,7 +14,7 @@ from cdc_core.offsets.reports import HandBack
 from cdc_core.private_files import write_private
 
 
-@click.command("adopt")
+@click.command("adopt", short_help="Take over the slot of a Debezium connector.")
 @config_argument
 @click.option(
     "--offsets",
@@ -62,7 +62,7 @@ def command(
     return DONE
 
 
-@click.command("offsets")
+@click.command("offsets", short_help="Print the offset from which Debezium continues.")
 @config_argument
 @click.option(
     "--format",

@@ -12,7 +12,7 @@ from cdc_core.cli.exits import DONE, FAILED
 from cdc_core.postgres.preflight import Finding, is_unreached, left_out, script, uncorrected
 
 
-@click.command("check")
+@click.command("check", short_help="Check the configuration, the server and the lake.")
 @config_argument
 @click.option("--explain", is_flag=True, help="Print every property in the file and how wal2lake uses it.")
 @click.option("--sql", "as_sql", is_flag=True, help="Print a script for psql with everything that is missing.")

@@ -11,7 +11,7 @@ from cdc_core.cli.exits import DONE
 from cdc_core.dagster_home.write import CONNECTORS, INSTANCE, WORKSPACE, write_home
 
 
-@click.command("dagster-home")
+@click.command("dagster-home", short_help="Write the settings of a Dagster instance.")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def command(folder: Path) -> int:
     """Write dagster.yaml and workspace.yaml to FOLDER, and print how to start Dagster with them.

@@ -11,7 +11,7 @@ from rich.table import Table
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 
 
-@click.command("demo")
+@click.command("demo", short_help="Run a demo with an embedded PostgreSQL.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),

@@ -14,7 +14,7 @@ from cdc_core.engine.reports import Until
 from cdc_core.lsn import Lsn
 
 
-@click.command("envelopes")
+@click.command("envelopes", short_help="Write Debezium's records to a file.")
 @config_argument
 @click.option(
     "--output",

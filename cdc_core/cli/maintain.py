@@ -14,7 +14,7 @@ from cdc_core.cli.exits import DONE
 from cdc_core.schema.table import TableId
 
 
-@click.command("maintain")
+@click.command("maintain", short_help="Compact small files and remove old ones.")
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType(), metavar="[SCHEMA.TABLE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per Delta table.")

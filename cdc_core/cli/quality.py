@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from cdc_core.quality.project import SuiteReport
 
 
-@click.group("quality")
+@click.group("quality", short_help="Manage and test quality rules.")
 def command() -> None:
     """Make the rules a Great Expectations project, or have them judge the lake as it is."""
 
 
-@command.command("init")
+@command.command("init", short_help="Create the Great Expectations project.")
 @config_argument
 def init(config: ConnectorFile) -> int:
     """Make the Great Expectations project in the folder of wal2lake.quality.rules.path, or update it.
@@ -44,7 +44,7 @@ def _suite(report: SuiteReport) -> str:
     return f"{report.table}: {report.path}: generated expectations: {found or 'unchanged'}; {report.own} others"
 
 
-@command.command("test")
+@command.command("test", short_help="Judge the lake tables as they are.")
 @config_argument
 @click.argument("tables", type=TableType(), nargs=-1, metavar="[TABLE]...")
 def test(config: ConnectorFile, tables: tuple[TableId, ...]) -> int:

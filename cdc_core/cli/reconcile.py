@@ -42,7 +42,7 @@ class SinceType(click.ParamType[Lsn | datetime | str]):
             self.fail(f"expected an LSN, a time such as 2026-01-31T12:00:00Z, or last, found {value!r}", param, ctx)
 
 
-@click.command("reconcile")
+@click.command("reconcile", short_help="Compare lake tables with their source.")
 @config_argument
 @click.argument("tables", type=TableType(), nargs=-1, metavar="[TABLE]...")
 @click.option("--repair", is_flag=True, help="Read the rows that differ again, and write them to the lake.")

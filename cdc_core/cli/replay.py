@@ -12,7 +12,7 @@ from cdc_core.cli.progress import snapshot_progress
 from cdc_core.schema.table import TableId
 
 
-@click.command("replay")
+@click.command("replay", short_help="Resume a paused table.")
 @config_argument
 @click.argument("table", type=TableType())
 @click.option("--accept", metavar="RULE", multiple=True, help="Accept changes that fail this rule. Repeatable.")

@@ -8,7 +8,7 @@ from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE
 
 
-@click.command("reset")
+@click.command("reset", short_help="Remove slot, publication and state.")
 @config_argument
 @click.option("--lake", "with_lake", is_flag=True, help="Also remove the connector's lake tables.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -18,7 +18,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.snapshot.reports import SnapshotReport
 
 
-@click.command("run")
+@click.command("run", short_help="Take a snapshot, then stream changes.")
 @config_argument
 @until_lsn
 @until_idle

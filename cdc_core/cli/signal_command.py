@@ -8,7 +8,7 @@ from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE
 
 
-@click.command("signal")
+@click.command("signal", short_help="Send a signal to a running connector.")
 @config_argument
 @click.argument("kind", metavar="TYPE")
 @click.option(

@@ -18,7 +18,7 @@ from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange,
 from cdc_core.snapshot.reports import SnapshotProgress
 
 
-@click.command("snapshot")
+@click.command("snapshot", short_help="Read tables into the lake.")
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType())
 @click.option(

@@ -31,7 +31,7 @@ _WAL_STATES = {
 }
 
 
-@click.command("status")
+@click.command("status", short_help="Show positions, lag and paused tables.")
 @config_argument
 @click.option("--rows", is_flag=True, help="Also count the rows of source and lake tables.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -39,7 +39,7 @@ class PlaceType(click.ParamType[Lsn | datetime]):
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-@click.command("versions")
+@click.command("versions", short_help="Show the Delta versions of one LSN.")
 @config_argument
 @click.argument("tables", nargs=-1, type=TableType(), metavar="[SCHEMA.TABLE]...")
 @click.option(
