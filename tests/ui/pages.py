@@ -81,6 +81,21 @@ class Pages:
             )
             time.sleep(0.5)
 
+    def choose(self, label: str, names: Sequence[str], title: str) -> None:
+        """Open the list of that label, press these names in it, and close it by a press on the dialog's title."""
+        self.wait_for(label)
+        self.browser.find_elements("xpath", f"//*[contains(text(), '{label}')]")[-1].click()
+        for name in names:
+            self.wait_for(name)
+            shown = self.browser.find_elements("xpath", f"//*[normalize-space(text())='{name}']")
+            [one for one in shown if one.is_displayed()][-1].click()
+        self.browser.find_elements("xpath", f"//*[contains(text(), '{title}')]")[-1].click()
+
+    def turn_off(self) -> None:
+        """Press the switch of a schedule's or sensor's page."""
+        (switch, *_) = self.browser.find_elements("css selector", "label:has(input[type=checkbox])")
+        switch.click()
+
     def numbers(self, label: str) -> list[int]:
         """The numbers beside ``label`` in tables of metadata; at least one."""
         lines = [line.strip() for line in self.wait_for(label).splitlines()]

@@ -3,10 +3,14 @@
 Page views are many, so that their snapshot lasts long enough to be watched.
 """
 
+import os
+import re
+import signal
 from contextlib import contextmanager
 
 import pytest
 
+from cdc_core.assemble import Connector
 from cdc_core.demo import workload
 from cdc_core.demo.connector import connector_text
 from cdc_core.demo.processes import DagsterProcesses, free_port
@@ -14,6 +18,7 @@ from cdc_core.demo.server import DemoServer
 from cdc_core.errors import TransientError
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.connect import connect
+from cdc_core.reconcile.reports import State
 from cdc_core.schema.table import TableId
 from tests.support.waits import unmet_by, wait_until
 
@@ -24,6 +29,7 @@ REFUSED = 3
 # In one transaction each six seconds: each is a round of the stream, which merges every table.
 CHANGES_A_SECOND, TRANSACTION_SECONDS = 5, 6.0
 _SOURCE = f"""
+alter table shop.page_views add column id bigint generated always as identity primary key;
 insert into shop.page_views (path, visitor, seconds)
 select '/product/' || n % 500, decode(md5(n::text), 'hex'), n / 3.0 from generate_series(1, {VIEWS}) n;
 analyze shop.page_views;
@@ -50,9 +56,18 @@ rules:
 """
 WRONG_RULE, MENDED_RULE = "email like '%@%'", "email like '%@%' or name like 'Guest %'"
 _STATUSES = (
-    '{ assetNodeOrError(assetKey: {path: ["shop", "snapshot"]}) { ... on AssetNode { partitionKeys'
-    " assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions materializingPartitions } }"
-    " } } }"
+    "query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { partitionKeys"
+    " assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions materializingPartitions"
+    " failedPartitions } } } } }"
+)
+_MESSAGES = (
+    "query($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection(limit: 1000) { events {"
+    " ... on MessageEvent { message } } } } } }"
+)
+_RELOAD = "mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename } }"
+_SCHEDULE = (
+    "query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {"
+    " scheduleState { status } } } }"
 )
 _REPORTS = (
     "query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset { assetMaterializations(limit: 50) {"
@@ -101,9 +116,9 @@ class Shop:
             print(self.runs())
             raise
 
-    def partitions(self, kind: str = "") -> list[str]:
-        """The snapshot's partitions, all or those that are ``materialized`` or ``materializing`` now."""
-        node = self.dagster.query(_STATUSES)["assetNodeOrError"]
+    def partitions(self, kind: str = "", asset: str = "snapshot") -> list[str]:
+        """The partitions of snapshots: all, or those that are ``materialized``, ``materializing`` or ``failed`` now."""
+        node = self.dagster.query(_STATUSES, {"key": {"path": ["shop", asset]}})["assetNodeOrError"]
         return node["assetPartitionStatuses"][f"{kind}Partitions"] if kind else node["partitionKeys"]
 
     def backfills(self) -> list[dict]:
@@ -115,6 +130,34 @@ class Shop:
         found = self.dagster.query(_RUNS)["runsOrError"]["results"]
         runs = [{**run, "tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
         return [run for run in runs if job in ("", run["jobName"])]
+
+    def messages(self, run: str) -> list[str]:
+        """What a run has logged."""
+        events = self.dagster.query(_MESSAGES, {"id": run})["runOrError"]["eventConnection"]["events"]
+        return [event.get("message", "") for event in events]
+
+    def kill(self, run: str) -> None:
+        """Kill the process of a run, as a machine's end would."""
+        (pid,) = re.findall(r"Started process for run \(pid: (\d+)\)", "\n".join(self.messages(run)))
+        os.kill(int(pid), signal.SIGKILL)
+
+    def configure(self, line: str, by: str) -> None:
+        """Replace a line of the connector file, and have the definitions loaded again."""
+        file = self.folder / "connectors" / "shop.properties"
+        before = file.read_text()
+        assert line in before
+        file.write_text(before.replace(line, by))
+        self.dagster.query(_RELOAD, {"name": LOCATION})
+
+    def schedule_status(self, name: str) -> str:
+        """Whether a schedule is RUNNING or STOPPED."""
+        selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "scheduleName": name}
+        return self.dagster.query(_SCHEDULE, {"s": selector})["scheduleOrError"]["scheduleState"]["status"]
+
+    def unequal(self) -> list[str]:
+        """The tables that do not equal their source, by wal2lake's own comparison."""
+        report = Connector.from_file(self.folder / "connectors" / "shop.properties").reconcile()
+        return [str(one.table) for one in report.tables if one.state is not State.EQUAL]
 
     def reports(self, table: str) -> list[dict]:
         """The numbers of each materialisation of a lake table by a run at work now, newest first."""
