@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml tools/setup.sh $(CONSTRAINTS)
 	@bash tools/setup.sh $(VENV) $(CONSTRAINTS)
 	@touch $@
 
-constraints: $(STAMP) ## Write the versions that .venv has into constraints.txt (of the newest ones after: make setup CONSTRAINTS=)
+constraints: $(STAMP) ## Write the versions that .venv has into constraints.txt (newest ones: rm -r .venv, make setup CONSTRAINTS=)
 	@bash tools/write_constraints.sh $(BIN)/python
 
 servers: $(STAMP) ## Install PostgreSQL 15 and the browser for the tests, if permitted

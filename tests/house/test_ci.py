@@ -89,7 +89,7 @@ def test_constraints_have_a_version_of_each_dependency_in_its_range() -> None:
     required = [Requirement(line) for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]]
     chosen = {str(each): versions.get(canonicalize_name(each.name)) for each in required}
     wrong = [str(each) for each in required if not each.specifier.contains(chosen[str(each)] or "0")]
-    assert wrong == [] and None not in chosen.values(), "make setup CONSTRAINTS= and make constraints write them anew"
+    assert wrong == [] and None not in chosen.values(), "RELEASING.md describes how they are renewed"
 
 
 def test_the_package_has_the_version_that_it_says() -> None:
