@@ -24,7 +24,7 @@ _LARGEST, _LONGEST_MS = 2**63 - 1, 2**31 - 1
 _ESCAPED_OR_COMMA = re.compile(r"\\.|,", re.DOTALL)
 
 
-class Status(StrEnum):
+class PropertyStatus(StrEnum):
     """How wal2lake treats a property."""
 
     SUPPORTED = "supported"
@@ -99,7 +99,7 @@ class Property:
     default: Any
     doc: str
     parse: Callable[[str], Any]
-    status: Status = Status.SUPPORTED
+    status: PropertyStatus = PropertyStatus.SUPPORTED
     reason: str = ""
     aliases: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ def option(
     required: bool = False,
     secret: bool = False,
     pattern: str = "",
-    status: Status = Status.SUPPORTED,
+    status: PropertyStatus = PropertyStatus.SUPPORTED,
     reason: str = "",
     names: Named = Named.NOTHING,
 ) -> Any:

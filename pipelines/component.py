@@ -28,11 +28,11 @@ from pydantic import BaseModel, Field, PrivateAttr
 from cdc_core.config.connector import ConnectorConfig, file_entries, from_entries
 from cdc_core.errors import CdcError, ConfigError, TransientError
 from cdc_core.schema.table import TableSchema
-from pipelines.connector import catalogue
-from pipelines.connector.discovery import SERVER_SECONDS, asked, fill_catalogues
-from pipelines.connector.files import site_of
-from pipelines.connector.site import Engine, KnownTable, Labels, Site
-from pipelines.factory import site_definitions
+from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.connector.discovery import SERVER_SECONDS, asked, fill_catalogues
+from wal2lake.pipelines.connector.files import site_of
+from wal2lake.pipelines.connector.site import Engine, KnownTable, Labels, Site
+from wal2lake.pipelines.factory import site_definitions
 
 Value = str | int | float | bool | None
 

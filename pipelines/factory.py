@@ -6,29 +6,29 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
-from pipelines.assets.incremental import incremental_asset
-from pipelines.assets.snapshots import snapshot_asset
-from pipelines.assets.source import source_specs
-from pipelines.assets.stream import own_specs, stream_assets
-from pipelines.assets.topics import topic_assets
-from pipelines.checks.changes import changes_check
-from pipelines.checks.slot import slot_health_check
-from pipelines.checks.source import reconcile_checks
-from pipelines.checks.tables import table_checks
-from pipelines.connector.files import BrokenConnector, connector_files, load_sites
-from pipelines.connector.key_parts import part
-from pipelines.connector.site import Site
-from pipelines.jobs.connector import jobs
-from pipelines.jobs.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
-from pipelines.jobs.pauses import pause_jobs
-from pipelines.jobs.reconcile import reconcile_job, reconcile_schedule, repair_job
-from pipelines.jobs.replays import replay_job
-from pipelines.jobs.schedules import schedules
-from pipelines.jobs.signals import signal_job
-from pipelines.sensors.alerts import alert_sensors
-from pipelines.sensors.connector import sensors
-from pipelines.sensors.health import health_sensor
-from pipelines.step.resources import spark_key, spark_resource
+from wal2lake.pipelines.assets.incremental import incremental_asset
+from wal2lake.pipelines.assets.snapshots import snapshot_asset
+from wal2lake.pipelines.assets.source import source_specs
+from wal2lake.pipelines.assets.stream import own_specs, stream_assets
+from wal2lake.pipelines.assets.topics import topic_assets
+from wal2lake.pipelines.checks.changes import changes_check
+from wal2lake.pipelines.checks.slot import slot_health_check
+from wal2lake.pipelines.checks.source import reconcile_checks
+from wal2lake.pipelines.checks.tables import table_checks
+from wal2lake.pipelines.connector.files import BrokenConnector, connector_files, load_sites
+from wal2lake.pipelines.connector.key_parts import part
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.jobs.connector import jobs
+from wal2lake.pipelines.jobs.maintenance import maintenance_assets, maintenance_job, maintenance_schedule
+from wal2lake.pipelines.jobs.pauses import pause_jobs
+from wal2lake.pipelines.jobs.reconcile import reconcile_job, reconcile_schedule, repair_job
+from wal2lake.pipelines.jobs.replays import replay_job
+from wal2lake.pipelines.jobs.schedules import schedules
+from wal2lake.pipelines.jobs.signals import signal_job
+from wal2lake.pipelines.sensors.alerts import alert_sensors
+from wal2lake.pipelines.sensors.connector import sensors
+from wal2lake.pipelines.sensors.health import health_sensor
+from wal2lake.pipelines.step.resources import spark_key, spark_resource
 
 
 def build_definitions() -> dg.Definitions:

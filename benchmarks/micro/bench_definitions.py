@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
-from pipelines.connector import catalogue
+from wal2lake.pipelines.connector import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT, NUMBER, MOMENT = PgType(25, "text"), PgType(20, "int8"), PgType(1184, "timestamptz")
@@ -37,7 +37,7 @@ import json, time
 started = time.process_time()
 import dagster
 imported = time.process_time()
-from pipelines.definitions import defs
+from wal2lake.pipelines.definitions import defs
 defs.get_repository_def()
 ended = time.process_time()
 assets = len(defs.resolve_asset_graph().get_all_asset_keys())

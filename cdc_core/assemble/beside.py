@@ -12,7 +12,7 @@ from cdc_core.assemble.kafka import opened_events
 from cdc_core.engine.stream.beside import SinkBesideEvents
 from cdc_core.engine.stream.run import Sink
 from cdc_core.errors import TransientError
-from cdc_core.events.stream.feed import EventFeed, Gate
+from cdc_core.events.stream.feed import ConfirmationGate, EventFeed
 from cdc_core.events.stream.segments import SharedSegments
 from cdc_core.schema.naming import Names
 from cdc_core.schema.table import TableSchema
@@ -43,15 +43,15 @@ class EventsBeside:
         finally:
             self._feed.close()
 
-    def gate(self, send: Callable[[int], None]) -> Gate:
+    def gate(self, send: Callable[[int], None]) -> ConfirmationGate:
         """What confirms for both; ``send`` hands an LSN to the connection."""
-        return Gate(self.segments, send)
+        return ConfirmationGate(self.segments, send)
 
-    def sink(self, sink: Sink, gate: Gate) -> SinkBesideEvents:
+    def sink(self, sink: Sink, gate: ConfirmationGate) -> SinkBesideEvents:
         """The lake's sink, by which the run notices what happens here."""
         return SinkBesideEvents(sink, self._feed, gate.tick)
 
-    def drain(self, gate: Gate) -> None:
+    def drain(self, gate: ConfirmationGate) -> None:
         """Wait, for a bounded time, until Kafka has everything, and confirm it."""
         self._feed.drain()
         gate.tick()

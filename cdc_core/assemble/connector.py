@@ -363,7 +363,7 @@ class Connector:
         (``Asked``). Can run while another process streams. ``on_table`` is called with each table's result, and again
         after its repair.
         """
-        asked = reconcile.Asked(limit, repair, sample, since, resume)
+        asked = reconcile.ReconcileRequest(limit, repair, sample, since, resume)
         return reconcile.reconcile(self._context, tables, asked, on_table)
 
     def quality_init(self) -> list[SuiteReport]:
@@ -394,12 +394,12 @@ class Connector:
     ) -> AdoptReport:
         """Take the slot over from Debezium's connector at its stored offset; the next run goes on from there.
 
-        ``offsets`` and ``bootstrap_servers`` as in ``OffsetPlace``, the rest as in ``adopt.Asked``.
+        ``offsets`` and ``bootstrap_servers`` as in ``OffsetPlace``, the rest as in ``adopt.AdoptRequest``.
         """
         from cdc_core.assemble.operations import adopt
 
         place = OffsetPlace(offsets, bootstrap_servers)
-        return adopt.adopt(self._context, adopt.Asked(place, fills, accepts_gap, writes))
+        return adopt.adopt(self._context, adopt.AdoptRequest(place, fills, accepts_gap, writes))
 
     def offsets(self, connector: str = "") -> HandBack:
         """Where Debezium's connector can go on: the offset that it needs. ``connector``: its name in Connect."""

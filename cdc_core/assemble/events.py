@@ -14,7 +14,7 @@ from cdc_core.assemble.renewed import needing_sender, note_sender, with_new_send
 from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.assemble.signals.envelopes import envelope_signals
 from cdc_core.engine.reading.seen import Seen
-from cdc_core.engine.reading.slot_reader import Waiting
+from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import OlderTransactionsError, TransientError
@@ -112,7 +112,7 @@ class Events:
         return self._run.seen
 
     @property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitingChanges | None:
         """What is written and not durable; may be asked by any thread."""
         return self._marked.output.waiting
 

@@ -11,12 +11,12 @@ from cdc_core.assemble.events import Events, envelope_context
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.errors import TransientError
 from cdc_core.events.envelope.context import EnvelopeContext
-from cdc_core.events.envelope.notification_event import NotificationEvents
+from cdc_core.events.envelope.notification_event import NotificationRecords
 from cdc_core.events.format.outlet import EventOutlet
 from cdc_core.events.format.plain import TextHeaders
 from cdc_core.events.kafka.check import stored_position as find_position
 from cdc_core.events.kafka.client import REACH_SECONDS
-from cdc_core.events.kafka.opening import Connector, open_publisher
+from cdc_core.events.kafka.opening import RecordsOwner, open_publisher
 from cdc_core.events.stream.kafka_output import KafkaOutput, read_position
 from cdc_core.events.stream.output import Position
 from cdc_core.events.transform.options import ErrorTolerance
@@ -55,7 +55,7 @@ class StoredPosition:
     def write(self, position: Position) -> None:
         """Replace it. Raises CdcError."""
         context = self._context
-        with open_publisher(context.config.kafka, Connector(context.name, context.slot)) as (publisher, stored):
+        with open_publisher(context.config.kafka, RecordsOwner(context.name, context.slot)) as (publisher, stored):
             output = KafkaOutput(publisher, stored, context.slot, self._system_id)
             output.open()
             output.mark(position)
@@ -82,7 +82,7 @@ def _output(
 ) -> Iterator[tuple[KafkaOutput, Notifier]]:
     """Open Kafka; yields the output and the notifier of the run."""
     config = context.config
-    connector = Connector(
+    connector = RecordsOwner(
         context.name,
         context.slot,
         headers_are_texts=outlet is not None and isinstance(outlet.headers, TextHeaders),
@@ -103,7 +103,7 @@ def _notifier(
         channels = tuple(channel for channel in channels if channel != "log")
     if "sink" not in channels or not topic:
         return Notifier(context.name, channels, listener)
-    made = NotificationEvents(records, topic)
+    made = NotificationRecords(records, topic)
 
     def both(one: Notification) -> None:
         output.add(made.make(one.id, one.aggregate_type, one.type.value, one.additional_data, one.timestamp_ms))

@@ -10,12 +10,12 @@ from pathlib import Path
 from cdc_core.assemble.context import RunContext
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.engine.reading.seen import Seen
-from cdc_core.engine.reading.slot_reader import Waiting
+from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import BatchReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.observe.endpoint import metrics_of
-from cdc_core.observe.metrics import ConnectorMetrics, Queue, StreamFacts
+from cdc_core.observe.metrics import ConnectionCounts, ConnectorMetrics, Queue
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
@@ -89,15 +89,15 @@ class Meter:
 
         return replace(given, on_batch=on_batch, on_round=on_round, on_unmerged=on_unmerged)
 
-    def follow(self, seen: Seen, waiting: Callable[[], Waiting | None] = lambda: None) -> None:
+    def follow(self, seen: Seen, waiting: Callable[[], WaitingChanges | None] = lambda: None) -> None:
         """Show what a connection has received, and what of that is not durable, until the stream is disconnected."""
 
-        def facts() -> StreamFacts:
+        def facts() -> ConnectionCounts:
             held = waiting()
             last = seen.last
             position = {} if last is None else dict(zip(_POSITION, astuple(last)[2:], strict=True))
             position = {name: value for name, value in position.items() if value is not None}
-            return StreamFacts(
+            return ConnectionCounts(
                 seen.transactions,
                 seen.filtered,
                 seen.last_xid,

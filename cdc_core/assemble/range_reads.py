@@ -10,7 +10,7 @@ from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.snapshot.copy.settings import parallel_ranges
-from cdc_core.snapshot.incremental.range_reads import RangeReads, Reader
+from cdc_core.snapshot.incremental.range_reads import RangeReader, RangeReads
 from cdc_core.snapshot.incremental.range_task import ReadRange
 from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.unsent import UnsentChanges
@@ -44,7 +44,7 @@ def range_reads(
         return max(1, min(wanted, room // 2)) if beside_rounds else wanted
 
     return RangeReads(
-        Reader(spark, work, threads, config.engine.snapshot_rows_per_partition),
+        RangeReader(spark, work, threads, config.engine.snapshot_rows_per_partition),
         source.describing,
         chunk_reader(context),
         paths,

@@ -27,7 +27,7 @@ from cdc_core.assemble.connector import Connector
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.start.handover import Handover
 from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
-from cdc_core.engine.run_state import ReachedFile, Waiting, WaitingFile
+from cdc_core.engine.run_state import ReachedFile, WaitingFile, WaitingRun
 from cdc_core.engine.stream.recovery import Backoff, is_retried
 from cdc_core.errors import CdcError, SparkLostError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn
@@ -53,7 +53,7 @@ class ServiceHooks:
     """
 
     on_snapshot: Callable[[list[SnapshotReport]], None]
-    on_wait: Callable[[Waiting], None]
+    on_wait: Callable[[WaitingRun], None]
     on_resume: Callable[[float, int], None]
     on_round: Callable[[RoundReport], None] | None = None
     on_progress: Callable[[SnapshotProgress], None] | None = None
@@ -191,7 +191,7 @@ class Service:
                 return
 
     def _note_waiting(self, error: CdcError) -> None:
-        waiting = Waiting(error.message, error.remedy, self._since, self._retries)
+        waiting = WaitingRun(error.message, error.remedy, self._since, self._retries)
         self._file.write(waiting)
         self._metrics.waiting(type(error).__name__)
         if not self._said:

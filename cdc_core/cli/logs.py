@@ -50,7 +50,7 @@ def log_options(command: Command) -> Command:
     return add_format(add_verbose(command))
 
 
-class _Text(logging.Formatter):
+class _MessageFormatter(logging.Formatter):
     """The message alone; with ``verbose`` a stack too."""
 
     def __init__(self, verbose: bool) -> None:
@@ -101,7 +101,7 @@ def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT
     """Configure logging for a command; ``log_format`` of the command line prevails over the file's."""
     chosen = LogFormat(log_format) if log_format else configured
     handler = _Stderr()
-    handler.setFormatter(_Json(verbose) if chosen is LogFormat.JSON else _Text(verbose))
+    handler.setFormatter(_Json(verbose) if chosen is LogFormat.JSON else _MessageFormatter(verbose))
     if not verbose:
         # By the handler, too: a library sets the level of its loggers when it is used first.
         handler.addFilter(lambda record: not _is_noise(record))

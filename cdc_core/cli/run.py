@@ -13,7 +13,7 @@ from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up
 from cdc_core.cli.progress import RoundProgress, snapshot_progress
 from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.engine.run_state import Waiting
+from cdc_core.engine.run_state import WaitingRun
 from cdc_core.lsn import Lsn
 from cdc_core.snapshot.reports import SnapshotReport
 
@@ -50,7 +50,7 @@ def command(
             bars.stop()
             _say_snapshot(taken)
 
-        def say_waiting(waiting: Waiting) -> None:
+        def say_waiting(waiting: WaitingRun) -> None:
             bars.stop()
             _say_waiting(waiting)
 
@@ -80,7 +80,7 @@ def _say_streaming() -> None:
     say("streaming; Ctrl-C stops", event="streaming")
 
 
-def _say_waiting(waiting: Waiting) -> None:
+def _say_waiting(waiting: WaitingRun) -> None:
     text = f"Waiting, and trying again: {waiting.cause}"
     say(text, level=logging.WARNING, event="waiting", cause=waiting.cause, remedy=waiting.remedy)
 

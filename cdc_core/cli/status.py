@@ -17,7 +17,7 @@ from rich.markup import escape
 from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, stop_requests
 from cdc_core.engine.reports import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus, resuming
-from cdc_core.engine.run_state import Waiting
+from cdc_core.engine.run_state import WaitingRun
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.reports import IncrementalProgress
@@ -251,7 +251,7 @@ def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
         console.print(f"  {one.table} → {one.topic}", highlight=False)
 
 
-def _print_waiting(console: Console, waiting: Waiting) -> None:
+def _print_waiting(console: Console, waiting: WaitingRun) -> None:
     since = f"{waiting.since:%Y-%m-%d %H:%M:%S} UTC"
     tries = "1 retry" if waiting.retries == 1 else f"{waiting.retries} retries"
     console.print(

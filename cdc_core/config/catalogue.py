@@ -49,7 +49,7 @@ TRANSLATED = {"truncate.handling.mode": "skipped.operations"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KnownProperty:
     """A known name of a connector file. ``package`` and ``field`` are empty for properties without effect.
 
     ``groups`` are a family's variable parts. ``alias``: it is an older name.
@@ -63,18 +63,18 @@ class Found:
 
 
 @cache
-def _named() -> dict[str, Found]:
-    found: dict[str, Found] = {}
+def _named() -> dict[str, KnownProperty]:
+    found: dict[str, KnownProperty] = {}
     for package, (_, options) in PACKAGES.items():
         for field, declared in properties_of(options).items():
             if declared.pattern:
                 continue
-            found[declared.name] = Found(declared, package, field)
+            found[declared.name] = KnownProperty(declared, package, field)
             for alias in declared.aliases:
-                found[alias] = Found(declared, package, field, alias=True)
+                found[alias] = KnownProperty(declared, package, field, alias=True)
     for declared in unsupported_properties():
         if not declared.pattern:
-            found.setdefault(declared.name, Found(declared))
+            found.setdefault(declared.name, KnownProperty(declared))
     return found
 
 
@@ -90,7 +90,7 @@ def _families() -> tuple[tuple[re.Pattern[str], Property, str, str], ...]:
     return (*packages, *others)
 
 
-def find(name: str) -> Found | None:
+def find(name: str) -> KnownProperty | None:
     """Return the declaration for a name of a connector file, or None if there is none."""
     found = _named().get(name)
     if found is not None:
@@ -98,7 +98,7 @@ def find(name: str) -> Found | None:
     for pattern, declared, package, field in _families():
         match = pattern.fullmatch(name)
         if match:
-            return Found(declared, package, field, match.groups() if package else ())
+            return KnownProperty(declared, package, field, match.groups() if package else ())
     return None
 
 

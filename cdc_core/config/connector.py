@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_core.config.catalogue import find
 from cdc_core.config.checks import check, unready
 from cdc_core.config.properties_file import parse_properties
-from cdc_core.config.reader import Reader, Setting
+from cdc_core.config.reader import PropertyReader, Setting
 from cdc_core.engine.options import EngineOptions
 from cdc_core.errors import ConfigError
 from cdc_core.events.envelope.options import EnvelopeOptions
@@ -137,7 +137,7 @@ def file_entries(path: Path | str) -> list[tuple[str, str]]:
 
 def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configuration") -> ConnectorConfig:
     """As ``load``, from (name, value) pairs in their order. Raises ConfigError."""
-    reader = Reader(source)
+    reader = PropertyReader(source)
     for name, text in entries:
         reader.take(name, text)
     packages = reader.packages()

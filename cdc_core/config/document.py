@@ -7,7 +7,7 @@ import re
 from cdc_core.config.catalogue import TRANSLATED, declared_by_package
 from cdc_core.config.explain import as_text
 from cdc_core.config.reach import reaches
-from cdc_core.option import Property, Status
+from cdc_core.option import Property, PropertyStatus
 
 _HEAD = """# Configuration
 
@@ -36,10 +36,10 @@ This page is generated from the declarations by `tools/gen_configuration_doc.py`
 """
 _PAGE = re.compile(r"\bdocs/([\w/-]+\.md)")
 _STATUS = {
-    Status.SUPPORTED: "supported",
-    Status.NOT_YET: "not supported yet",
-    Status.IGNORED: "ignored",
-    Status.REFUSED: "refused",
+    PropertyStatus.SUPPORTED: "supported",
+    PropertyStatus.NOT_YET: "not supported yet",
+    PropertyStatus.IGNORED: "ignored",
+    PropertyStatus.REFUSED: "refused",
 }
 
 
@@ -79,7 +79,7 @@ def _kind(declared: Property) -> str:
 
 
 def _reach(declared: Property) -> str:
-    return reaches()[declared.name][0].value if declared.status is Status.SUPPORTED else "–"
+    return reaches()[declared.name][0].value if declared.status is PropertyStatus.SUPPORTED else "–"
 
 
 def _default(declared: Property) -> str:
@@ -95,7 +95,7 @@ def _meaning(declared: Property) -> str:
     words = [declared.doc]
     if declared.aliases:
         words.append("Older name: " + ", ".join(f"`{alias}`" for alias in declared.aliases) + ".")
-    if declared.status is not Status.SUPPORTED:
+    if declared.status is not PropertyStatus.SUPPORTED:
         words.append(f"**{_STATUS[declared.status].capitalize()}**: {declared.reason}.")
     # A page of the documentation is named with its folder, as it is in the repository.
     return _PAGE.sub(r"[\1](\1)", _cell(" ".join(words)))

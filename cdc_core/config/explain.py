@@ -11,7 +11,7 @@ from cdc_core.config.catalogue import PACKAGES, TRANSLATED, find
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.config.reader import Setting
 from cdc_core.config.unsupported import JAVA_CLASS
-from cdc_core.option import Property, Status, properties_of
+from cdc_core.option import Property, PropertyStatus, properties_of
 
 _EMPTY = "set to an empty value, so the default applies"
 
@@ -88,5 +88,5 @@ def _elsewhere(setting: Setting) -> ExplainRow:
         reason = f"{TRANSLATED[setting.name]} decides"
         return ExplainRow(setting.name, setting.shown, False, "translated", reason, reason)
     if found is None:
-        return ExplainRow(setting.name, setting.shown, False, Status.IGNORED.value, JAVA_CLASS, JAVA_CLASS)
+        return ExplainRow(setting.name, setting.shown, False, PropertyStatus.IGNORED.value, JAVA_CLASS, JAVA_CLASS)
     return _row(setting.name, setting.shown, found.property)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from cdc_core.config.catalogue import Found, find
+from cdc_core.config.catalogue import KnownProperty, find
 
 
 class Reach(StrEnum):
@@ -128,7 +128,7 @@ def out_of_reach(packages: Mapping[str, Any], given: Mapping[str, str]) -> Itera
             yield f"No effect without a lake, because wal2lake.sinks is kafka: {_listed(names)}."
 
 
-def _is_changed(packages: Mapping[str, Any], found: Found) -> bool:
+def _is_changed(packages: Mapping[str, Any], found: KnownProperty) -> bool:
     if not found.package:
         return False
     declared = found.property

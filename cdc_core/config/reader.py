@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_core.config.catalogue import PACKAGES, TRANSLATED, Found, find, nearest
+from cdc_core.config.catalogue import PACKAGES, TRANSLATED, KnownProperty, find, nearest
 from cdc_core.config.references import has_reference, resolve_references
 from cdc_core.config.unsupported import JAVA_CLASS, NAMING_LISTS, WITHOUT_EFFECT
 from cdc_core.errors import ConfigError
-from cdc_core.option import MASK, Property, Secret, Status, properties_of
+from cdc_core.option import MASK, Property, PropertyStatus, Secret, properties_of
 from cdc_core.postgres.options import LsnFlushMode
 
 # Names whose values are masked although no package declares them secret: Spark's, a producer's, a JDBC driver's.
@@ -51,14 +51,14 @@ def masked_salt(name: str) -> str:
     return re.sub(r"(\.with\.salt\.).+", rf"\g<1>{MASK}", name)
 
 
-class Reader:
+class PropertyReader:
     """Collects entries, then returns options, problems (which are errors) and warnings (which are not)."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.given: dict[str, str] = {}
         self.problems: list[str] = []
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, KnownProperty] = {}
         self._repeated: list[str] = []
 
     def take(self, name: str, text: str) -> None:
@@ -82,7 +82,7 @@ class Reader:
                     self.problems.append(_unknown(name))
                 continue
             self._found[name] = found
-            if found.property.status is Status.REFUSED:
+            if found.property.status is PropertyStatus.REFUSED:
                 self.problems.append(f"{name} is refused, because {found.property.reason}.")
             elif "\0" in text:
                 self.problems.append(f"{masked_salt(name)} holds a NUL character, which no value has.")
@@ -105,21 +105,21 @@ class Reader:
     def warnings(self) -> list[str]:
         """Return one line per fact: older names, names given twice, and properties without effect, by reason."""
         lines = [f"{name} is set twice; the last value is used." for name in dict.fromkeys(self._repeated)]
-        bundles: dict[tuple[Status, str], list[str]] = {}
+        bundles: dict[tuple[PropertyStatus, str], list[str]] = {}
         for name, found in self._found.items():
             if found.alias:
                 lines.append(self._alias_line(name, found.property.name))
-            if found.property.status in (Status.IGNORED, Status.NOT_YET):
+            if found.property.status in (PropertyStatus.IGNORED, PropertyStatus.NOT_YET):
                 bundles.setdefault((found.property.status, found.property.reason), []).append(name)
         headed = self._headed_names()
         for name in self.given:
             if name not in self._found and name.startswith(headed):
-                bundles.setdefault((Status.IGNORED, JAVA_CLASS), []).append(name)
+                bundles.setdefault((PropertyStatus.IGNORED, JAVA_CLASS), []).append(name)
         for (status, reason), names in bundles.items():
             listed = ", ".join(names)
-            if status is Status.IGNORED and reason in WITHOUT_EFFECT:
+            if status is PropertyStatus.IGNORED and reason in WITHOUT_EFFECT:
                 continue
-            if status is Status.IGNORED:
+            if status is PropertyStatus.IGNORED:
                 lines.append(f"Ignored, because {reason}: {listed}.")
             else:
                 lines.append(f"Not supported yet ({reason}): {listed}.")
@@ -136,7 +136,7 @@ class Reader:
         if found:
             raise ConfigError(f"{self.source} has {len(found)} problems:\n" + "\n".join(f"- {one}" for one in found))
 
-    def _keep(self, values: dict[str, Any], name: str, text: str, found: Found) -> None:
+    def _keep(self, values: dict[str, Any], name: str, text: str, found: KnownProperty) -> None:
         if found.alias and found.property.name in self.given:
             return
         declared = found.property
@@ -151,7 +151,7 @@ class Reader:
         else:
             values[found.field] = value
 
-    def _parsed(self, name: str, text: str, found: Found) -> Any:
+    def _parsed(self, name: str, text: str, found: KnownProperty) -> Any:
         """Return the value; None, and a problem, if it is not valid."""
         try:
             return found.property.parse(resolve_references(text).strip())

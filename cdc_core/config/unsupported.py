@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cdc_core.option import Property, Status, at_least
+from cdc_core.option import Property, PropertyStatus, at_least
 
 CONNECT = "it configures Kafka Connect, which wal2lake does not use"
 JAVA_CLASS = "it names a Java class, which wal2lake cannot load"
@@ -148,13 +148,17 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 def unsupported_properties() -> tuple[Property, ...]:
     """Return all of them, in the order of the tables above."""
     found: list[Property] = []
-    for status, names in ((Status.IGNORED, _IGNORED), (Status.REFUSED, _REFUSED), (Status.NOT_YET, _NOT_YET)):
+    for status, names in (
+        (PropertyStatus.IGNORED, _IGNORED),
+        (PropertyStatus.REFUSED, _REFUSED),
+        (PropertyStatus.NOT_YET, _NOT_YET),
+    ):
         for reason, group in names.items():
             found += [_property(name, status, reason) for name in group]
     for reason, members in _IGNORED_FAMILIES.items():
-        found += [_property(name, Status.IGNORED, reason, pattern) for name, pattern in members]
+        found += [_property(name, PropertyStatus.IGNORED, reason, pattern) for name, pattern in members]
     return tuple(found)
 
 
-def _property(name: str, status: Status, reason: str, pattern: str = "") -> Property:
+def _property(name: str, status: PropertyStatus, reason: str, pattern: str = "") -> Property:
     return Property(name, None, "", _PARSERS.get(name, str), status, reason, pattern=pattern)

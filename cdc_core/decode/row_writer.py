@@ -91,7 +91,7 @@ class Pieces:
         )
 
 
-class RowWriter:
+class RowGroupWriter:
     """Writes row groups; keeps which format of each table was announced. For one connection.
 
     Deletes and updates whose row is not known are passed on as deletes without a row, which a lake table refuses and

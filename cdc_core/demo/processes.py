@@ -62,7 +62,7 @@ class DagsterProcesses:
         home: Path,
         connectors: Path,
         logs: Path,
-        module: str = "pipelines.definitions",
+        module: str = "wal2lake.pipelines.definitions",
         environment: Mapping[str, str] | None = None,
         before_daemon: Callable[[DagsterProcesses], None] | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cdc_core.engine.run_state import Waiting
+from cdc_core.engine.run_state import WaitingRun
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.reports import IncrementalProgress
@@ -351,7 +351,7 @@ class Status:
     server_error: str = ""
     lake_error: str = ""
     kafka: KafkaStatus | None = None
-    waiting: Waiting | None = None
+    waiting: WaitingRun | None = None
     lag_seconds: float | None = None
     own_tables: tuple[OwnTableStatus, ...] = ()
     incremental: tuple[IncrementalProgress, ...] = ()

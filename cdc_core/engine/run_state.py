@@ -25,7 +25,7 @@ from cdc_core.private_files import private_folder, write_private
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRun:
     """A run that waits after a fault that passes. ``retries``: attempts since then, in a row. ``since``: UTC."""
 
     cause: str
@@ -41,7 +41,7 @@ class WaitingFile:
         self._state = state
         self.path = state_file(state, "waiting", name, slot)
 
-    def write(self, waiting: Waiting) -> None:
+    def write(self, waiting: WaitingRun) -> None:
         """Record that this process waits."""
         content = {
             "host": socket.gethostname(),
@@ -61,7 +61,7 @@ class WaitingFile:
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
-    def read(self) -> Waiting | None:
+    def read(self) -> WaitingRun | None:
         """Return what a run is waiting for now; None if none waits, or the file cannot be read."""
         try:
             found = json.loads(self.path.read_bytes())
@@ -69,7 +69,7 @@ class WaitingFile:
             if here and process_start(int(found["pid"])) != found["started"]:
                 return None
             since = datetime.fromisoformat(found["since"]).astimezone(UTC)
-            return Waiting(str(found["cause"]), str(found["remedy"]), since, int(found["retries"]))
+            return WaitingRun(str(found["cause"]), str(found["remedy"]), since, int(found["retries"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

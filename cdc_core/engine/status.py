@@ -20,7 +20,7 @@ from cdc_core.lake.positions import LakePosition, changelog_position, lake_posit
 from cdc_core.lake.stores.changelog import commit_time, count_after
 from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lake.stores.quarantine import waiting_reasons
-from cdc_core.lake.stores.schema_log import History, SchemaLog
+from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.lake.stores.snapshot_log import read_times
 from cdc_core.lake.stores.staged_rows import StagedRows
 from cdc_core.lake.stores.stream_table import StreamTable
@@ -92,7 +92,7 @@ def lake_status(
         changes = open_complete(paths.changelog(table.id))
         changelog = changelog_position(changes, scope, table.id)
         waiting, reasons = waiting_reasons(paths.quarantine(table.id), lake)
-        history = histories.get(table.id, History({}))
+        history = histories.get(table.id, TableHistory({}))
         return TableStatus(
             table.id,
             table.lake_key,
@@ -161,7 +161,7 @@ def _of_request(table: TableId, request: Request, staged: Sequence[StagedRange])
     return IncrementalProgress(table, rows, done + len(staged), done, request.ranges, seconds, request.expected)
 
 
-def _histories(paths: LakePaths) -> tuple[dict[TableId, History], str]:
+def _histories(paths: LakePaths) -> tuple[dict[TableId, TableHistory], str]:
     """Return the history of each table, or none, and why they cannot be read."""
     try:
         return SchemaLog(paths.schema_versions, {}).read(), ""
@@ -184,7 +184,7 @@ def _last_change(changelog: DeltaTable | None, lake: LakePosition, scope: str) -
     return commit_time(EpochRows.of(changelog, scope), lake.lsn)
 
 
-def _reread(history: History, lake: DeltaTable | None, scope: str, table: TableId) -> str:
+def _reread(history: TableHistory, lake: DeltaTable | None, scope: str, table: TableId) -> str:
     in_force = None if lake is None else lake.txn(schema_version_app(scope, table))
     return TableVersions.of(history, in_force).reread or ""
 
@@ -200,7 +200,9 @@ def paused_now(paths: LakePaths, scope: str, table: TableId) -> Paused | None:
     return _paused(history, DeltaTable.open(paths.changelog(table)), lake, scope)
 
 
-def _paused(history: History | None, changelog: DeltaTable | None, lake: LakePosition, scope: str) -> Paused | None:
+def _paused(
+    history: TableHistory | None, changelog: DeltaTable | None, lake: LakePosition, scope: str
+) -> Paused | None:
     if history is None or history.paused is None:
         return None
     waiting = 0 if changelog is None else count_after(EpochRows.of(changelog, scope), lake.merged)

@@ -49,7 +49,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamFacts:
+class ConnectionCounts:
     """What one connection has received. ``table`` is that of the last change, ``position`` where that is.
 
     ``filtered``: changes of tables, and messages, that are not captured. ``queue`` is None where changes do not wait in
@@ -65,7 +65,7 @@ class StreamFacts:
 
 
 @dataclass(slots=True)
-class StreamState:
+class StreamMetrics:
     """The stream since the process started. ``seen`` are the facts of the connections that have ended."""
 
     is_connected: bool = False
@@ -81,7 +81,7 @@ class StreamState:
     merged: dict[str, list[int]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     missing: dict[str, int] = field(default_factory=dict)
-    seen: StreamFacts = field(default_factory=StreamFacts)
+    seen: ConnectionCounts = field(default_factory=ConnectionCounts)
     last_round: float | None = None
     quarantined: dict[str, int] = field(default_factory=dict)
     failed_checks: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -98,11 +98,11 @@ class ConnectorMetrics:
     ) -> None:
         self._name = name
         self._tags = dict(tags)
-        self._facts: Callable[[], StreamFacts] | None = None
+        self._facts: Callable[[], ConnectionCounts] | None = None
         self._now = clock
         self._lock = threading.Lock()
         self._snapshot: SnapshotState | None = None
-        self._stream = StreamState()
+        self._stream = StreamMetrics()
 
     # Snapshots.
 
@@ -168,7 +168,7 @@ class ConnectorMetrics:
             self._stream.is_connected = False
             self._stream.seen, self._facts = replace(self._seen(), queue=None), None
 
-    def follow(self, facts: Callable[[], StreamFacts]) -> None:
+    def follow(self, facts: Callable[[], ConnectionCounts]) -> None:
         """Ask for the facts of the connection at each scrape, in the thread of the server, until it ends."""
         with self._lock:
             self._facts = facts
@@ -253,12 +253,12 @@ class ConnectorMetrics:
             metric.samples = [one._replace(labels={**one.labels, **self._tags}) for one in metric.samples]
             yield metric
 
-    def _seen(self) -> StreamFacts:
+    def _seen(self) -> ConnectionCounts:
         """The facts of all connections; the last event is that of the last one that had any."""
         before = self._stream.seen
-        now = StreamFacts() if self._facts is None else self._facts()
+        now = ConnectionCounts() if self._facts is None else self._facts()
         last = before if now.table is None else now
-        return StreamFacts(
+        return ConnectionCounts(
             before.transactions + now.transactions,
             before.filtered + now.filtered,
             before.transaction_id if now.transaction_id is None else now.transaction_id,

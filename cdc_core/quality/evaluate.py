@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from cdc_core.errors import LimitExceededError, SliceFailedError, TableError
 from cdc_core.quality import duck
 from cdc_core.quality.expectations import COLUMN_ARGUMENTS
-from cdc_core.quality.judge import Judged, judge, quarantine_rows
-from cdc_core.quality.options import NONE_RECENT, Limits, Recent
+from cdc_core.quality.judge import SliceVerdicts, judge, quarantine_rows
+from cdc_core.quality.options import NONE_RECENT, Limits, RecentChanges
 from cdc_core.quality.report import RuleVerdict, Summary
 from cdc_core.quality.rules import Origin, Rule, Severity
 from cdc_core.schema.table import TableId
@@ -59,7 +59,7 @@ def check(
     *,
     refresh: Callable[[], tuple[Rule, ...]] | None = None,
     limits: Limits | None = None,
-    recent: Recent = NONE_RECENT,
+    recent: RecentChanges = NONE_RECENT,
     key: tuple[str, ...] = (),
     over_batch: Callable[[tuple[Rule, ...]], Mapping[str, np.ndarray]] | None = None,
     accept: Collection[str] = (),
@@ -154,17 +154,17 @@ def _failure(table: str, failed: list[RuleVerdict]) -> SliceFailedError | None:
     )
 
 
-def _split(changes: pa.Table, judged: Judged, key: tuple[str, ...]) -> tuple[pa.Table, pa.Table | None]:
+def _split(changes: pa.Table, judged: SliceVerdicts, key: tuple[str, ...]) -> tuple[pa.Table, pa.Table | None]:
     if judged.bad is None:
         return changes, None
     return changes.filter(pc.invert(judged.bad)), quarantine_rows(changes, judged, key)
 
 
-def _catalogue_failed(judged: Judged) -> bool:
+def _catalogue_failed(judged: SliceVerdicts) -> bool:
     return any(not each.success and each.rule.origin is Origin.CATALOGUE for each in judged.verdicts)
 
 
-def _worst(judged: Judged) -> str:
+def _worst(judged: SliceVerdicts) -> str:
     """Return the error rules that failed, those with most failures first."""
     failed = [
         (each.metrics.unexpected, each.rule.name)

@@ -35,7 +35,7 @@ _NOT_NULL = "expect_column_values_to_not_be_null"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExpectationVerdict:
     """What an expectation decided. ``observed`` is the value that it judged, None for one on single rows.
 
     ``unexpected`` are the positions of the unexpected rows, None if it has none: int64[U].
@@ -66,14 +66,14 @@ class _Expectation:
         """What the expectation said when it was made."""
         return self._needed
 
-    def judge(self, values: Callable[[str], Any]) -> Verdict:
+    def judge(self, values: Callable[[str], Any]) -> ExpectationVerdict:
         """Return the library's verdict; ``values`` returns a metric by its name."""
         metrics = {id_: values(name) for name, id_ in self._ids.items()}
         found = type(self._made).metrics_validate(self, metrics, {"result_format": self._format}, None)
-        return Verdict(bool(found.success), found.result.get("observed_value"))
+        return ExpectationVerdict(bool(found.success), found.result.get("observed_value"))
 
 
-def verdict(rule: Rule, metrics: Metrics) -> Verdict:
+def verdict(rule: Rule, metrics: Metrics) -> ExpectationVerdict:
     """Have the rule's expectation judge what DuckDB computed. Raises what the library raises."""
 
     def value(name: str) -> Any:
@@ -97,7 +97,7 @@ def _expectation(rule: Rule) -> _Expectation:
     return _Expectation(rule)
 
 
-def evaluated(rule: Rule, rows: pa.Table) -> Verdict:
+def evaluated(rule: Rule, rows: pa.Table) -> ExpectationVerdict:
     """Have the library evaluate the rule's expectation on rows, with pandas, in 5 ms and more.
 
     Raises what the library raises.
@@ -118,8 +118,8 @@ def evaluated(rule: Rule, rows: pa.Table) -> Verdict:
     found = expectation.metrics_validate(metrics, settings, engine)
     places = found.result.get("unexpected_index_list")
     if "element_count" not in found.result:
-        return Verdict(bool(found.success), found.result.get("observed_value"))
-    return Verdict(bool(found.success), None, np.array(places or [], dtype=np.int64))
+        return ExpectationVerdict(bool(found.success), found.result.get("observed_value"))
+    return ExpectationVerdict(bool(found.success), None, np.array(places or [], dtype=np.int64))
 
 
 def frame(rows: pa.Table) -> pd.DataFrame:

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from cdc_core.errors import NotJudgedError
 from cdc_core.quality.duck import as_quarantine_rows, measuring, queried
-from cdc_core.quality.great_expectations import Verdict, evaluated, verdict
+from cdc_core.quality.great_expectations import ExpectationVerdict, evaluated, verdict
 from cdc_core.quality.report import Metrics, RuleVerdict, Summary
 from cdc_core.quality.rules import By, Rule, Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SliceVerdicts:
     """The verdicts on a slice. ``bad`` and ``reasons`` are set only if a row is refused.
 
     ``bad`` is a mask of the slice's rows, ``reasons`` the names of the error rules by which each bad row is unexpected,
@@ -44,12 +44,12 @@ class Findings:
     rule: Rule
     metrics: Metrics
     unexpected: np.ndarray | None = field(default=None)
-    verdict: Verdict | None = field(default=None)
+    verdict: ExpectationVerdict | None = field(default=None)
 
 
 def judge(
     table: str, changes: pa.Table, rules: Sequence[Rule], found_failed: Mapping[str, np.ndarray] | None = None
-) -> Judged:
+) -> SliceVerdicts:
     """Have the rules of ``table`` (``schema.table``) judge its change rows.
 
     The unexpected rows are determined, by a second pass, only if there are any. ``found_failed`` contains the
@@ -59,7 +59,7 @@ def judge(
     rules = tuple(rules)
     duplicates, highest = _duplicates(changes), pc.max(changes.column("__commit_lsn")).as_py()
     if not changes.num_rows:
-        return Judged(Summary(0, {rule.name: 0 for rule in rules}, 0, 0, None))
+        return SliceVerdicts(Summary(0, {rule.name: 0 for rule in rules}, 0, 0, None))
     findings = _measured(table, changes, rules, found_failed or {})
     verdicts = tuple(verdict_of(table, each) for each in findings)
     failed = {each.rule.name: 0 if each.success else each.metrics.unexpected for each in verdicts}
@@ -69,12 +69,12 @@ def judge(
         if not found.success and each.rule.severity is Severity.ERROR and each.unexpected is not None
     ]
     if not refusing:
-        return Judged(Summary(changes.num_rows, failed, 0, duplicates, highest), verdicts)
+        return SliceVerdicts(Summary(changes.num_rows, failed, 0, duplicates, highest), verdicts)
     grid = np.stack([each.unexpected for each in refusing if each.unexpected is not None], axis=1)
     bad = grid.any(axis=1)
     summary = Summary(changes.num_rows, failed, int(bad.sum()), duplicates, highest)
     reasons = _reasons(grid[bad], [each.rule.name for each in refusing])
-    return Judged(summary, verdicts, pa.array(bad), reasons)
+    return SliceVerdicts(summary, verdicts, pa.array(bad), reasons)
 
 
 def _measured(
@@ -146,7 +146,7 @@ def verdict_of(table: str, found: Findings) -> RuleVerdict:
     return RuleVerdict(rule, of_rows.success, metrics, of_rows.observed if over_slice else None, over_slice)
 
 
-def _guarded(table: str, rule: Rule, judged: Callable[[], Verdict]) -> Verdict:
+def _guarded(table: str, rule: Rule, judged: Callable[[], ExpectationVerdict]) -> ExpectationVerdict:
     try:
         return judged()
     except NotJudgedError:
@@ -160,7 +160,7 @@ def _guarded(table: str, rule: Rule, judged: Callable[[], Verdict]) -> Verdict:
         ) from None
 
 
-def quarantine_rows(changes: pa.Table, judged: Judged, key: Sequence[str] = ()) -> pa.Table | None:
+def quarantine_rows(changes: pa.Table, judged: SliceVerdicts, key: Sequence[str] = ()) -> pa.Table | None:
     """Return the refused rows as rows of the quarantine table (``as_quarantine_rows``); None if there are none."""
     if judged.bad is None or judged.reasons is None:
         return None

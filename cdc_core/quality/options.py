@@ -30,7 +30,7 @@ def parse_rule(text: str) -> UserRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class RecentChanges:
     """How many of a table's latest changes were checked, and refused, in the rounds before.
 
     Of more than ``WINDOW`` changes, each counts less the older it is.
@@ -39,13 +39,13 @@ class Recent:
     rows: float = 0
     refused: float = 0
 
-    def and_also(self, rows: int, refused: int) -> Recent:
+    def and_also(self, rows: int, refused: int) -> RecentChanges:
         """Return the counts with those of another slice."""
         weight = min(1.0, WINDOW / max(self.rows + rows, 1))
-        return Recent((self.rows + rows) * weight, (self.refused + refused) * weight)
+        return RecentChanges((self.rows + rows) * weight, (self.refused + refused) * weight)
 
 
-NONE_RECENT = Recent()
+NONE_RECENT = RecentChanges()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Limits:
     rows: int = 0
     share_name: str = "wal2lake.quality.failure.limit"
 
-    def exceeded(self, recent: Recent, rows: int, refused: int) -> bool:
+    def exceeded(self, recent: RecentChanges, rows: int, refused: int) -> bool:
         """Whether a slice of ``rows`` changes, of which some are refused, exceeds the share."""
         every = max(recent.rows + rows, WINDOW)
         return refused > 0 and recent.refused + refused > self.share * every

@@ -109,7 +109,7 @@ def read_rule_files(folder: str) -> RuleFiles:
         except (OSError, UnicodeDecodeError) as error:
             problems.append(f"{path.name} cannot be read ({type(error).__name__}).")
             continue
-        reader = _Reader(path)
+        reader = _RuleReader(path)
         found = reader.rules(text)
         problems += reader.problems
         files += [] if found is None else [found]
@@ -133,7 +133,7 @@ def _suites(folder: Path, problems: list[str]) -> tuple[Suite, ...]:
     return tuple(found)
 
 
-class _Reader:
+class _RuleReader:
     """Reads one file and collects its problems."""
 
     def __init__(self, path: Path) -> None:

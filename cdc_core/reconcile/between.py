@@ -52,7 +52,7 @@ _FLUSH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownBySource:
     """The source's snapshot: the text ``visible`` of its pg_snapshot, the end of WAL ``lsn`` after it was taken.
 
     ``floor`` is an LSN up to which it shows every commit, 0 if this is unknown.
@@ -63,7 +63,7 @@ class Shown:
     floor: int
 
     @classmethod
-    def of(cls, visible: str, lsn: Lsn, bound: tuple[Lsn, int]) -> Shown:
+    def of(cls, visible: str, lsn: Lsn, bound: tuple[Lsn, int]) -> ShownBySource:
         """Return what a snapshot shows; ``bound`` was taken before it (``ChunkConnection.bound``)."""
         end, before = bound
         return cls(visible, lsn, int(end) if Visibility.parse(visible).shows_all_before(before) else 0)
@@ -83,7 +83,7 @@ class LakeVersion:
 
 
 @dataclass(slots=True)
-class Waiting:
+class ChangesInSlot:
     """Changes that are in the slot only. ``changes`` are change rows by table, ``altered``: of which columns differ."""
 
     changes: dict[TableId, list[pa.Table]] = field(default_factory=dict)
@@ -112,9 +112,9 @@ class SlotChanges:
         self._plan = plan
         self._tables = {table.id: table for table in tables}
         self._wait_seconds = wait_seconds
-        self._known: tuple[Lsn, Waiting] | None = None
+        self._known: tuple[Lsn, ChangesInSlot] | None = None
 
-    def upto(self, lsn: Lsn) -> Waiting:
+    def upto(self, lsn: Lsn) -> ChangesInSlot:
         """Return the changes up to an LSN that the changelogs may lack; none if a run has stored all of them.
 
         Raises NotComparableError if a running stream does not get there in time, SourceError without a slot.
@@ -130,7 +130,7 @@ class SlotChanges:
             slot = slots.inspect(connection, self._options.slot_name)
             return slot.confirmed_lsn or Lsn(0), bool(slot.active)
 
-    def _found(self, connection: Connection, lsn: Lsn) -> Waiting:
+    def _found(self, connection: Connection, lsn: Lsn) -> ChangesInSlot:
         deadline = time.monotonic() + self._wait_seconds
         while True:
             slot = slots.inspect(connection, self._options.slot_name)
@@ -141,7 +141,7 @@ class SlotChanges:
                     "Take a new snapshot of the tables.",
                 )
             if slot.confirmed_lsn >= lsn:
-                return Waiting()
+                return ChangesInSlot()
             if not slot.active:
                 return self._peeked(connection, lsn)
             if time.monotonic() >= deadline:
@@ -150,19 +150,19 @@ class SlotChanges:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _peeked(self, connection: Connection, lsn: Lsn) -> Waiting:
+    def _peeked(self, connection: Connection, lsn: Lsn) -> ChangesInSlot:
         # A transaction that was committed asynchronously is visible before it is on disk, and decoded only then.
         deadline = time.monotonic() + _FLUSH_SECONDS
         while sendable_end(connection) < lsn and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        waiting, state, registry = Waiting(), StreamState(), self._registry()
+        waiting, state, registry = ChangesInSlot(), StreamState(), self._registry()
         with closing(self._translator()) as translator:
             for segment in peek(connection, self._options, lsn):
                 for each in translator.feed(segment):
                     self._note(waiting, sort_segment(each, state, registry.describe))
         return waiting
 
-    def _note(self, waiting: Waiting, found: SortedSegment) -> None:
+    def _note(self, waiting: ChangesInSlot, found: SortedSegment) -> None:
         for run in found.runs:
             table = self._tables.get(run.table.id)
             if table is None:
@@ -185,9 +185,9 @@ def between(
     changelog: DeltaTable | None,
     paths: LakePaths,
     scope: str,
-    shown: Shown,
+    shown: ShownBySource,
     lake: LakeVersion,
-    waiting: Waiting,
+    waiting: ChangesInSlot,
 ) -> Between:
     """Return the changes between a snapshot of the source and a version of a lake table.
 
@@ -239,10 +239,10 @@ def _in_columns(rows: pa.Table, typer: RowTyper) -> pa.Table:
     return conform(rows, typer.change_schema)
 
 
-def _may_lie_between(file: DataFile, rows: EpochRows, shown: Shown, lake: LakeVersion) -> bool:
+def _may_lie_between(file: DataFile, rows: EpochRows, shown: ShownBySource, lake: LakeVersion) -> bool:
     """Whether a changelog's file has a change that only one side shows, by two of its columns.
 
-    Beside a transaction that stays open there is no ``Shown.floor``, and the whole changelog would be read.
+    Beside a transaction that stays open there is no ``ShownBySource.floor``, and the whole changelog would be read.
     """
     end = file.maximum.get("__commit_lsn")
     if end is None or end > lake.place.merged:
@@ -250,7 +250,7 @@ def _may_lie_between(file: DataFile, rows: EpochRows, shown: Shown, lake: LakeVe
     return bool(_needed(rows.read(file, ["__xid", "__commit_lsn"]), shown, lake).num_rows)
 
 
-def _needed(rows: pa.Table, shown: Shown, lake: LakeVersion) -> pa.Table:
+def _needed(rows: pa.Table, shown: ShownBySource, lake: LakeVersion) -> pa.Table:
     mine = _is_in_lake(rows, lake) == hidden(rows, shown.visible)
     return rows if mine.all() else rows.filter(pa.array(mine))
 

@@ -23,10 +23,10 @@ import pyarrow as pa
 from cdc_core.errors import NotComparableError
 from cdc_core.postgres.catalog.tables import TableSize
 from cdc_core.postgres.rows.copy_out import SnapshotReader
-from cdc_core.reconcile.between import SlotChanges, Waiting, between
+from cdc_core.reconcile.between import ChangesInSlot, SlotChanges, between
 from cdc_core.reconcile.judge import (
     Between,
-    Judged,
+    DifferentRows,
     after_truncate,
     images_of,
     is_complete,
@@ -41,9 +41,9 @@ from cdc_core.reconcile.reports import Differences, Key, KeyList, TableResult
 from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import is_among, surplus
 from cdc_core.reconcile.rows_repair import Surplus, picked
-from cdc_core.reconcile.source_side import Pace, SourceSide
+from cdc_core.reconcile.source_side import ReadPace, SourceSide
 from cdc_core.reconcile.target import Records, Target
-from cdc_core.reconcile.view import View
+from cdc_core.reconcile.view import SourceView
 from cdc_core.schema.table import TableSchema
 
 # Rows that differ are held in memory to be told apart by their keys.
@@ -53,11 +53,11 @@ _MOST_HASHED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ComparedSides:
     """The result of one table, and what a repair needs of it; None if it was not compared."""
 
     result: TableResult
-    judged: Judged | None = None
+    judged: DifferentRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,13 @@ class Comparisons:
     records: Records
     slot: SlotChanges
     plan: ReadPlan
-    pace: Pace
+    pace: ReadPace
     limit: int
     spark: Callable[[], Any]
     spark_bytes: int
 
     @contextmanager
-    def open(self, table: TableSchema, view: View, size: TableSize | None = None) -> Iterator[Comparison]:
+    def open(self, table: TableSchema, view: SourceView, size: TableSize | None = None) -> Iterator[TableComparison]:
         """Open the comparison with the present version of the lake table. ``size``: see ``ReadPlan.of``.
 
         Raises NotComparableError with the reason why the table is left out, or another CdcError.
@@ -118,20 +118,20 @@ class Comparisons:
         target = self.records.target(table)
         reading = self.plan.of(target, size)
         with view.reader() as reader:
-            yield Comparison(self, view, target, reading, reader)
+            yield TableComparison(self, view, target, reading, reader)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TableComparison:
     """Compares one table under the snapshot ``view``; ``reader`` reads its rows. The methods raise CdcError."""
 
     common: Comparisons
-    view: View
+    view: SourceView
     target: Target
     reading: Reading
     reader: SnapshotReader
 
-    def compare(self) -> Found:
+    def compare(self) -> ComparedSides:
         """Compare all rows."""
         began = time.monotonic()
         hashing = RowHash.of(self.target.typer, self.target.compared) if self.reading.can_hash else None
@@ -140,15 +140,15 @@ class Comparison:
         assert found is not None
         return found
 
-    def compare_keys(self, keys: pa.Table) -> Found:
+    def compare_keys(self, keys: pa.Table) -> ComparedSides:
         """Compare the rows with some keys, whose columns are ``KeyColumns.read``."""
         began, lake, source = time.monotonic(), self._lake(), self._source()
         rows = source.of_keys(keys), lake.of_keys(keys)
         if not keys.num_rows:
-            return _found(self.target, Judged(Differences()), 0, source, began)
+            return _found(self.target, DifferentRows(Differences()), 0, source, began)
         return self._found(lake, source, rows, began)
 
-    def compare_sample(self, count: int, seed: int) -> Found:
+    def compare_sample(self, count: int, seed: int) -> ComparedSides:
         """Compare the rows of ``count`` ranges of each side, chosen by ``seed``."""
         if self.target.compared.key is None:
             raise NotComparableError("rows of a table without a key cannot be compared by a sample")
@@ -187,7 +187,7 @@ class Comparison:
         target, at = self.target, (int(self.view.shown.lsn), self.view.taken_us)
         return SourceSide(self.reader, target.typer, target.compared, self.reading, *at, self.common.pace, hashing)
 
-    def _compared(self, hashing: RowHash | None, began: float) -> Found | None:
+    def _compared(self, hashing: RowHash | None, began: float) -> ComparedSides | None:
         """Compare all rows; None if the hashes of the server are not enough for it (``_judged``)."""
         is_large = sum(file.size for file in self.target.lake.files) >= self.common.spark_bytes
         lake = self._lake(hashing, self.common.spark if is_large else None)
@@ -195,19 +195,21 @@ class Comparison:
         judged = self._judged(sides, _MOST_HASHED if hashing else None)
         return None if judged is None else _found(self.target, judged, len(sides.expected), sides.source, began)
 
-    def _found(self, lake: LakeSide, source: SourceSide, rows: tuple[pa.Table, pa.Table], began: float) -> Found:
+    def _found(
+        self, lake: LakeSide, source: SourceSide, rows: tuple[pa.Table, pa.Table], began: float
+    ) -> ComparedSides:
         judged = self._judged_keyed(lake, source, rows, *self._between())
         return _found(self.target, judged, rows[0].num_rows, source, began)
 
-    def _judged(self, sides: _Sides, most_hashed: int | None) -> Judged | None:
+    def _judged(self, sides: _Sides, most_hashed: int | None) -> DifferentRows | None:
         """Judge by the digests of both sides.
 
         ``most_hashed``: the digests are the server's hashes, and not more rows than this may have others; None if they
         are those of ``compared``. Returns None if more have, or the digests of changes are needed as well.
         """
         compared, unlike = self.target.compared, surplus(sides.held, sides.expected)
-        if not len(unlike) and not self._changes(Waiting()).ahead.num_rows:
-            return Judged(Differences())
+        if not len(unlike) and not self._changes(ChangesInSlot()).ahead.num_rows:
+            return DifferentRows(Differences())
         changes, is_cut, is_emptied = self._between()
         sides = sides.after_truncates(is_cut, is_emptied)
         if compared.key is None and most_hashed is not None:
@@ -215,7 +217,7 @@ class Comparison:
         if compared.key is None:
             _check_complete(changes)
             found = judge_multiset(sides.expected, sides.held, changes, compared)
-            return Judged(_without_keys(found, self.common.limit))
+            return DifferentRows(_without_keys(found, self.common.limit))
         unlike = surplus(sides.held, sides.expected) if is_cut or is_emptied else unlike
         missing, extra = (int(np.count_nonzero(is_among(each, unlike))) for each in (sides.expected, sides.held))
         if most_hashed is not None and missing + extra > most_hashed:
@@ -233,7 +235,7 @@ class Comparison:
         changes: Between,
         is_cut: bool,
         is_emptied: bool,
-    ) -> Judged:
+    ) -> DifferentRows:
         """Judge rows of both sides. Of one that was truncated, nothing that was read is there any more."""
         compared = self.target.compared
         empty = compared.schema.empty_table()
@@ -250,14 +252,14 @@ class Comparison:
         (ahead, is_cut), (behind, is_emptied) = after_truncate(changes.ahead), after_truncate(changes.behind)
         return Between(ahead, behind, changes.refused), is_cut, is_emptied
 
-    def _changes(self, waiting: Waiting) -> Between:
+    def _changes(self, waiting: ChangesInSlot) -> Between:
         """Return the changes between the snapshot and the lake's version; ``waiting`` are those in the slot only."""
         target, records = self.target, self.common.records
         at = target.typer, target.changelog, records.paths, records.scope
         return between(*at, self.view.shown, target.version, waiting)
 
 
-def _found(target: Target, judged: Judged, rows: int, source: SourceSide, began: float) -> Found:
+def _found(target: Target, judged: DifferentRows, rows: int, source: SourceSide, began: float) -> ComparedSides:
     """Return the result. Raises NotComparableError if all that remains is undecided."""
     if not judged.found.count and judged.found.undecided.count:
         raise NotComparableError(f"{judged.found.undecided.count} of its rows are changed by a change under way")
@@ -271,7 +273,7 @@ def _found(target: Target, judged: Judged, rows: int, source: SourceSide, began:
         seconds=time.monotonic() - began,
         lake_version=target.lake.version,
     )
-    return Found(result, judged)
+    return ComparedSides(result, judged)
 
 
 def _check_complete(changes: Between) -> None:
@@ -279,7 +281,7 @@ def _check_complete(changes: Between) -> None:
         raise NotComparableError("changes between the lake and the source do not hold complete rows")
 
 
-def _too_many(missing: int, extra: int, changes: Between) -> Judged:
+def _too_many(missing: int, extra: int, changes: Between) -> DifferentRows:
     """Return the result of a table of which so many rows differ that they are not held in memory: without keys.
 
     A row that has other values is counted on both sides. Raises NotComparableError if changes between the sides could
@@ -290,7 +292,7 @@ def _too_many(missing: int, extra: int, changes: Between) -> Judged:
             f"{missing + extra:,} rows differ at first sight while {changes.rows:,} changes are not in both the lake "
             "and the source: compare it again after they are merged"
         )
-    return Judged(Differences(KeyList(missing), KeyList(extra)))
+    return DifferentRows(Differences(KeyList(missing), KeyList(extra)))
 
 
 def _without_keys(found: Differences, limit: int) -> Differences:

@@ -50,7 +50,7 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class DifferentRows:
     """The differences; of a table with a key also the ``keys`` that a repair has to read (``compared.key.read``).
 
     ``doubled``: which of them the lake has more than once. Shape: [K]
@@ -66,7 +66,7 @@ More = Callable[[pa.Table], tuple[pa.Table, pa.Table]]
 
 def judge_keyed(
     source: pa.Table, lake: pa.Table, between: Between, compared: Compared, limit: int, more: More
-) -> Judged:
+) -> DifferentRows:
     """Return the differences among the rows of two sides that are not equal as they were read.
 
     Shape: compared.schema[N], compared.schema[M]. At most ``limit`` keys of each kind are named. ``more`` returns the
@@ -115,7 +115,7 @@ def judge_keyed(
         undecided=listed(undecided),
     )
     at = np.flatnonzero(wrong)
-    return Judged(found, every.take(pa.array(place[at])), doubled[at])
+    return DifferentRows(found, every.take(pa.array(place[at])), doubled[at])
 
 
 def judge_multiset(source: np.ndarray, lake: np.ndarray, between: Between, compared: Compared) -> Differences:

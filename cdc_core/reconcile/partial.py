@@ -22,7 +22,7 @@ from cdc_core.lake.rows.survey import is_op
 from cdc_core.lake.stores.changelog import between as changes_between
 from cdc_core.lake.stores.changelog import files_between
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.between import Waiting, stored_changes
+from cdc_core.reconcile.between import ChangesInSlot, stored_changes
 from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.read_plan import SAMPLE_ROWS
 from cdc_core.reconcile.rows import Compared
@@ -36,7 +36,7 @@ Since = Lsn | datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComparedPart:
     """Which rows are compared: all, those that changed after ``since`` (by table), or a ``sample`` of so many ranges.
 
     ``seed`` decides which ranges. ``is_since``: a table that ``since`` does not contain is compared as a whole.
@@ -53,7 +53,7 @@ class Part:
         return "sample" if self.sample is not None else "since" if self.since or self.is_since else "all"
 
 
-def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiting: Waiting) -> pa.Table | None:
+def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiting: ChangesInSlot) -> pa.Table | None:
     """Return the keys that changes touch which were committed after an LSN, or not before a time.
 
     The changes are those in the changelog, and all of those that are ``waiting`` in the slot.

@@ -29,7 +29,7 @@ from cdc_core.lake.positions import changelog_position, lake_position
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lsn import last_begin
 from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.reconcile.between import Shown, SlotChanges, between
+from cdc_core.reconcile.between import ShownBySource, SlotChanges, between
 from cdc_core.reconcile.judge import touched_keys
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.read_plan import Reading, has_texts
@@ -95,7 +95,7 @@ class Repair:
         can_seek = has_texts(target.typer, target.compared)
         read = self.connection.read(*(reading.of_keys(key_texts(keys, key)) if can_seek else reading.ranges))
         reached = self.connection.wal_end()
-        shown = Shown.of(read.visible, reached, bound)
+        shown = ShownBySource.of(read.visible, reached, bound)
         merge = self._merge(target, reached)
         waits = self._waiting(target, shown, keys)
         rows = typed(target.typer, b"".join(read.rows), merge.to_lsn, now_us())
@@ -143,7 +143,7 @@ class Repair:
         snapshot = SnapshotInForce(place.merge_token, place.lsn)
         return Merge(schema, snapshot, target.table, max(last_begin(passed), place.merged))
 
-    def _waiting(self, target: Target, shown: Shown, keys: pa.Table) -> np.ndarray:
+    def _waiting(self, target: Target, shown: ShownBySource, keys: pa.Table) -> np.ndarray:
         """Return which keys have changes that the rows show and the lake table does not have. Shape: bool[K]"""
         slices, table = self.slices, target.table.id
         place = lake_position(DeltaTable.open(slices.paths.lake(table)), slices.scope, table)

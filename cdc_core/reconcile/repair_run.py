@@ -20,13 +20,13 @@ from cdc_core.errors import CdcError, CommitConflictError, NotComparableError
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.reconcile.changelog import ChangelogCheck
-from cdc_core.reconcile.compare import Comparison, Comparisons, Found
-from cdc_core.reconcile.judge import Judged
+from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
+from cdc_core.reconcile.judge import DifferentRows
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.repair import Repair
 from cdc_core.reconcile.reports import Differences, Key, TableResult, Unrepaired
 from cdc_core.reconcile.rows_repair import write_surplus
-from cdc_core.reconcile.view import View
+from cdc_core.reconcile.view import SourceView
 from cdc_core.schema.table import TableSchema
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class RepairRun:
         self._changelogs = changelogs
         self._repair = repair
 
-    def repair(self, table: TableSchema, found: Found) -> TableResult:
+    def repair(self, table: TableSchema, found: ComparedSides) -> TableResult:
         """Write the rows of a table that differ; returns its result afterwards.
 
         An error is the reason why the rows that remain were not repaired.
@@ -69,7 +69,7 @@ class RepairRun:
             return replace(result, unrepaired=(Unrepaired((), _TOO_MANY),)) if result.found.count else result
         return self._with_changelog(table, self._by_key(table, result, judged))
 
-    def _by_key(self, table: TableSchema, result: TableResult, judged: Judged) -> TableResult:
+    def _by_key(self, table: TableSchema, result: TableResult, judged: DifferentRows) -> TableResult:
         """Write the rows of the keys that differ until none does, or nothing more can be written."""
         left, why = dict[Key, str](), _DIFFERED_AGAIN
         for _ in range(_ATTEMPTS):
@@ -85,7 +85,7 @@ class RepairRun:
         unrepaired = tuple(Unrepaired(key, left.get(key, why)) for key in remaining[:limit])
         return _repaired(result, found.cut(limit), unrepaired)
 
-    def _written(self, table: TableSchema, judged: Judged) -> tuple[dict[Key, str], Judged]:
+    def _written(self, table: TableSchema, judged: DifferentRows) -> tuple[dict[Key, str], DifferentRows]:
         """Return the keys that were not written, with the reasons, and what differs among the keys afterwards."""
         assert judged.keys is not None
         assert judged.doubled is not None
@@ -96,7 +96,7 @@ class RepairRun:
         texts = key_texts(judged.keys.take(pa.array(list(left), pa.int64())), key)
         # All that differ again are named: each is looked up in what was not written.
         naming_all = replace(self._comparisons, limit=judged.found.count)
-        with View.open(self._source, self._bounds) as view, naming_all.open(table, view) as comparison:
+        with SourceView.open(self._source, self._bounds) as view, naming_all.open(table, view) as comparison:
             after = comparison.compare_keys(judged.keys).judged
         assert after is not None
         return dict(zip(texts, left.values(), strict=True)), after
@@ -119,10 +119,13 @@ class RepairRun:
         return _repaired(result, found, (Unrepaired((), _MERGED_MEANWHILE),) if found.count else ())
 
     @contextmanager
-    def _opened(self, table: TableSchema) -> Iterator[Comparison]:
+    def _opened(self, table: TableSchema) -> Iterator[TableComparison]:
         """The comparison of all rows of a table under a snapshot of its own."""
         size = self._source.catalog.sizes([table]).get(table.id)
-        with View.open(self._source, self._bounds) as view, self._comparisons.open(table, view, size) as comparison:
+        with (
+            SourceView.open(self._source, self._bounds) as view,
+            self._comparisons.open(table, view, size) as comparison,
+        ):
             yield comparison
 
     def _with_changelog(self, table: TableSchema, result: TableResult) -> TableResult:

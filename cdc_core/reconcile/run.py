@@ -12,10 +12,10 @@ from cdc_core.errors import CdcError, NotComparableError
 from cdc_core.postgres.catalog.tables import TableSize
 from cdc_core.postgres.source import Source
 from cdc_core.reconcile.changelog import ChangelogCheck
-from cdc_core.reconcile.compare import Comparison, Comparisons, Found
-from cdc_core.reconcile.partial import Part
+from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
+from cdc_core.reconcile.partial import ComparedPart
 from cdc_core.reconcile.reports import left_out
-from cdc_core.reconcile.view import View
+from cdc_core.reconcile.view import SourceView
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.incremental.window import is_unaltered
@@ -26,19 +26,21 @@ _log = logging.getLogger(__name__)
 class ReconcileRun:
     """Compares a ``part`` of each table. ``changelogs``: the check of their changelogs, None for none."""
 
-    def __init__(self, source: Source, comparisons: Comparisons, part: Part, changelogs: ChangelogCheck | None) -> None:
+    def __init__(
+        self, source: Source, comparisons: Comparisons, part: ComparedPart, changelogs: ChangelogCheck | None
+    ) -> None:
         self._source = source
         self._comparisons = comparisons
         self._part = part
         self._changelogs = changelogs
 
-    def compare(self, tables: Sequence[TableSchema], view: View) -> Iterator[Found]:
+    def compare(self, tables: Sequence[TableSchema], view: SourceView) -> Iterator[ComparedSides]:
         """Yield what is found of each table, in their order; an error that concerns one is in its result."""
         sizes = self._source.catalog.sizes(tables)
         for table in tables:
             yield self._one(table, sizes.get(table.id), view)
 
-    def _one(self, table: TableSchema, size: TableSize | None, view: View) -> Found:
+    def _one(self, table: TableSchema, size: TableSize | None, view: SourceView) -> ComparedSides:
         try:
             with self._comparisons.open(table, view, size) as comparison:
                 found = self._compared(comparison)
@@ -47,17 +49,17 @@ class ReconcileRun:
             self._check_unaltered(table)
             return found
         except NotComparableError as error:
-            return Found(left_out(table.id, error.message))
+            return ComparedSides(left_out(table.id, error.message))
         except (pa.ArrowException, OSError) as error:
             _log.warning("%s could not be compared.", table.id, exc_info=error)
             doing = "read" if isinstance(error, OSError) else "converted"
             reason = f"its lake table has values that cannot be {doing} ({type(error).__name__})"
-            return Found(left_out(table.id, reason, is_error=True))
+            return ComparedSides(left_out(table.id, reason, is_error=True))
         except CdcError as error:
             _log.debug("%s could not be compared: %s", table.id, error)
-            return Found(left_out(table.id, f"it could not be compared: {error}", is_error=True))
+            return ComparedSides(left_out(table.id, f"it could not be compared: {error}", is_error=True))
 
-    def _compared(self, comparison: Comparison) -> Found:
+    def _compared(self, comparison: TableComparison) -> ComparedSides:
         """Compare the part of a table that is asked for."""
         part = self._part
         if part.sample is not None:

@@ -23,7 +23,7 @@ _MOST_SLEEP = 1.0
 _MOST_KEYS = 10_000
 
 
-class Pace:
+class ReadPace:
     """Bounds the rows that are read in a second. ``rows_per_second`` is 0 for no limit. For one thread."""
 
     def __init__(self, rows_per_second: int) -> None:
@@ -62,7 +62,7 @@ class SourceSide:
         reading: Reading,
         lsn: int,
         taken_us: int,
-        pace: Pace,
+        pace: ReadPace,
         hashing: RowHash | None = None,
     ) -> None:
         self._reader = reader

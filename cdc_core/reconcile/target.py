@@ -20,7 +20,7 @@ from cdc_core.lake.positions import is_of_earlier_epoch, lake_position, schema_v
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.schema_log import History
+from cdc_core.lake.stores.schema_log import TableHistory
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.reconcile.between import LakeVersion
 from cdc_core.reconcile.rows import Compared
@@ -58,7 +58,7 @@ class Records:
     modes: DeleteModes
     snapshot: SnapshotOptions
     skipped: frozenset[str]
-    histories: Mapping[TableId, History]
+    histories: Mapping[TableId, TableHistory]
     snapshots: Mapping[tuple[TableId, int], TakenSnapshot]
 
     def target(self, table: TableSchema) -> Target:
@@ -112,7 +112,7 @@ class Records:
     def _taken(self, table: TableId, token: int) -> TakenSnapshot | None:
         return read_snapshots(self.paths.snapshots, epoch_of(self.scope)).get((table, token))
 
-    def _check_schema_version(self, table: TableSchema, history: History | None, number: int) -> None:
+    def _check_schema_version(self, table: TableSchema, history: TableHistory | None, number: int) -> None:
         if history is None:
             return
         if history.reread is not None and number <= history.reread[0]:

@@ -9,13 +9,13 @@ from cdc_core.postgres.connect import ConnectionString, connection_string
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.postgres.source import OpenSnapshot, Source
-from cdc_core.reconcile.between import Shown
+from cdc_core.reconcile.between import ShownBySource
 
 
-class View:
+class SourceView:
     """An open snapshot. ``target`` is how the server is reached by the connection that reads rows. For one thread."""
 
-    def __init__(self, opened: OpenSnapshot, shown: Shown, target: ConnectionString) -> None:
+    def __init__(self, opened: OpenSnapshot, shown: ShownBySource, target: ConnectionString) -> None:
         self.shown = shown
         self.taken_us = opened.holder.facts.timestamp_us
         self._name = opened.holder.name
@@ -24,12 +24,12 @@ class View:
 
     @classmethod
     @contextmanager
-    def open(cls, source: Source, bounds: ChunkConnection) -> Iterator[View]:
+    def open(cls, source: Source, bounds: ChunkConnection) -> Iterator[SourceView]:
         """Take a snapshot; it is closed at the end of the context. Raises SourceError or TransientError."""
         bound = bounds.bound()
         with closing(source.open_concurrent_snapshot()) as opened:
             facts = opened.holder.facts
-            view = cls(opened, Shown.of(facts.visible, facts.lsn, bound), connection_string(source.options))
+            view = cls(opened, ShownBySource.of(facts.visible, facts.lsn, bound), connection_string(source.options))
             try:
                 yield view
             finally:

@@ -33,7 +33,7 @@ _TEXTS = {"text", "varchar", "citext"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """A column that may be among the announced ones. ``versions`` are its known descriptions (none: added and dropped).
 
     ``is_certain``: it was live all the time. ``is_fixed``: it also had the name and type of its versions.
@@ -46,14 +46,16 @@ class Place:
     is_fixed: bool = False
 
 
-def align(announced: tuple[Column, ...], places: list[Place], *, may_be_rewritten: bool) -> tuple[int, ...] | None:
+def align(
+    announced: tuple[Column, ...], places: list[ColumnPlace], *, may_be_rewritten: bool
+) -> tuple[int, ...] | None:
     """Return the attnum of each announced column, or None if several interpretations (or none) are possible.
 
     ``may_be_rewritten``: rows were rewritten in between, so a column may have had any type.
     """
     places = sorted(places, key=lambda place: place.attnum)
 
-    def fits(place: Place, column: Column) -> bool:
+    def fits(place: ColumnPlace, column: Column) -> bool:
         if place.is_fixed:
             known = place.versions[0]
             return (known.name, known.type.oid, known.modifier) == (column.name, column.type.oid, column.modifier)

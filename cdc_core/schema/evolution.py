@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from cdc_core.schema.alignment import Place, align, keeps_text
+from cdc_core.schema.alignment import ColumnPlace, align, keeps_text
 from cdc_core.schema.changes import (
     ChangeKind,
     Decision,
@@ -170,7 +170,7 @@ def _columns(
     old = {column.attnum: column for column in _streamed(base)}
     new = {column.attnum: column for column in now}
     places = [
-        Place(
+        ColumnPlace(
             attnum,
             tuple(known[attnum] for known in (old, new) if attnum in known),
             is_certain=attnum in old and attnum in new,

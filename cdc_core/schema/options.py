@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.option import Named, Status, option
+from cdc_core.option import Named, PropertyStatus, option
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+")
 _KEY_RULE = re.compile(r"\s*([^\s:]+):([^:\s]+(?:\s*,\s*[^:\s]+)*)\s*")
@@ -161,14 +161,14 @@ class SchemaOptions:
         "include.schema.comments",
         False,
         "Whether column comments are included in the events' schemas.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason="Debezium does not read comments from PostgreSQL, so its events never include them",
     )
     schema_refresh_mode: SchemaRefreshMode = option(
         "schema.refresh.mode",
         SchemaRefreshMode.COLUMNS_DIFF,
         "When a table's schema is refreshed.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason="pgoutput announces each schema change of a table, so both modes behave alike",
     )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdc_core.schema.table import Column, TableSchema
 from cdc_core.selection.digests import DIGESTS
-from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes
+from cdc_core.selection.mappers import Hash, Mask, TruncateBytes, TruncateMapper
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import Pattern, compile_all, matches_any
 from cdc_core.selection.source_type import is_bytes, is_character, is_textual, source_type
@@ -57,7 +57,7 @@ class ColumnPlan:
         match self.mapper:
             case None:
                 return ""
-            case Truncate(length) | TruncateBytes(length):
+            case TruncateMapper(length) | TruncateBytes(length):
                 return f"truncated to {length}"
             case Mask(length):
                 return f"masked with {length}"
@@ -186,7 +186,7 @@ def _truncated(rule: _Rule, column: Column) -> ColumnPlan:
     mapper: Mapper | None = None
     note = ""
     if is_textual(column.type):
-        mapper = Truncate(rule.number)
+        mapper = TruncateMapper(rule.number)
     elif is_bytes(column.type):
         mapper = TruncateBytes(rule.number)
     else:

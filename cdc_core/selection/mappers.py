@@ -23,7 +23,7 @@ _OUTSIDE_BMP = "[\U00010000-\U0010ffff]"
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateMapper:
     """Truncates strings to ``length`` UTF-16 units, never within a surrogate pair."""
 
     length: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cdc_core.option import Named, Status, at_least, option, parse_list, parse_patterns
+from cdc_core.option import Named, PropertyStatus, at_least, option, parse_list, parse_patterns
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.snapshotter import CustomQueries, Properties, custom_queries
 
@@ -120,7 +120,7 @@ class SnapshotOptions:
         "snapshot.mode.configuration.based.snapshot.schema",
         False,
         "With snapshot.mode=configuration_based: whether the tables' columns are read.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason=_NO_HISTORY,
     )
     snapshot_mode_configuration_based_start_stream: bool = option(
@@ -132,7 +132,7 @@ class SnapshotOptions:
         "snapshot.mode.configuration.based.snapshot.on.schema.error",
         False,
         "With snapshot.mode=configuration_based: whether columns are re-read if the schema history is lost.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason=_NO_HISTORY,
     )
     snapshot_mode_configuration_based_snapshot_on_data_error: bool = option(
@@ -165,7 +165,7 @@ class SnapshotOptions:
         "snapshot.isolation.mode",
         SnapshotIsolationMode.SERIALIZABLE,
         "Isolation level of snapshot transactions if the slot already exists.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason="all rows are read in one snapshot (repeatable read) in every mode",
     )
     snapshot_locking_mode: SnapshotLockingMode = option(
@@ -182,7 +182,7 @@ class SnapshotOptions:
         "snapshot.query.mode",
         SnapshotQueryMode.SELECT_ALL,
         "How the statements that read tables are built.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason="custom queries need a Java class; use snapshot.select.statement.overrides instead",
     )
     snapshot_fetch_size: int = option(
@@ -191,7 +191,7 @@ class SnapshotOptions:
         "Number of rows per fetch.",
         parse=at_least(1),
         aliases=("rows.fetch.size",),
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason="rows are read with COPY, which streams them; memory is limited in bytes",
     )
     snapshot_max_threads: int = option(
@@ -221,7 +221,7 @@ class SnapshotOptions:
         "incremental.snapshot.allow.schema.changes",
         False,
         "Whether tables may be altered during an incremental snapshot.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason="they always may: a chunk that was read with other columns is re-read",
     )
     read_only: bool = option(

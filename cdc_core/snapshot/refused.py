@@ -52,7 +52,7 @@ class ReadChecks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRows:
     """Lake rows that are refused, and the rules that each of them fails. Shape: table[N], list<string>[N]"""
 
     rows: pa.Table
@@ -67,7 +67,7 @@ class RefusedFile:
     rows: int
     reasons: dict[str, int]
 
-    def read(self, lake: DeltaTable) -> Refused:
+    def read(self, lake: DeltaTable) -> RefusedRows:
         """Return the rows. Raises LakeError if the file is gone."""
         try:
             content = lake.folder.content(self.path)
@@ -77,11 +77,11 @@ class RefusedFile:
             ) from None
         with pa.ipc.open_file(content) as reader:
             table = reader.read_all().combine_chunks()
-        return Refused(table.drop_columns([_REASONS]), table.column(_REASONS).chunk(0))
+        return RefusedRows(table.drop_columns([_REASONS]), table.column(_REASONS).chunk(0))
 
 
 @dataclass(slots=True)
-class Gate:
+class RowGate:
     """Takes the refused rows out of what a task reads of one table; of these it keeps at most a file in memory."""
 
     checks: ReadChecks
@@ -132,7 +132,7 @@ class Quarantining:
     schema_version: int
     history_minutes: int
 
-    def rows(self, parts: Iterable[Refused]) -> Iterator[pa.Table]:
+    def rows(self, parts: Iterable[RefusedRows]) -> Iterator[pa.Table]:
         """Yield the parts as rows of the quarantine table; after the last one, all of them are in the changelog.
 
         Raises TransientError after repeated conflicts.

@@ -25,7 +25,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position, schema_version_app
-from cdc_core.lake.stores.schema_log import History, SchemaLog
+from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.lake.stores.snapshot_log import read_snapshots
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.sender_renewal import SenderRenewal
@@ -38,7 +38,7 @@ _PAUSE_SECONDS = 0.1
 Marks = Callable[[TableSchema], object]
 
 
-class Transactions(Protocol):
+class TransactionQueries(Protocol):
     """The queries to the source (``cdc_core.postgres.source.Source``)."""
 
     def next_transaction(self) -> int:
@@ -67,7 +67,7 @@ class UnsentChanges:
         for table in tables:
             self._bounds[table.id] = (self._marks(table), bound)
 
-    def left(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> list[TableSchema]:
+    def left(self, server: TransactionQueries, tables: Sequence[TableSchema], seconds: float) -> list[TableSchema]:
         """Return the tables with possible unsent changes, after waiting at most ``seconds`` for older transactions.
 
         ``tables`` were described before the call. Raises SourceError or TransientError.
@@ -88,7 +88,7 @@ class UnsentChanges:
                 return [*early, *waiting]
             time.sleep(_PAUSE_SECONDS)
 
-    def require(self, server: Transactions, tables: Sequence[TableSchema], seconds: float) -> None:
+    def require(self, server: TransactionQueries, tables: Sequence[TableSchema], seconds: float) -> None:
         """Raise OlderTransactionsError if ``left`` returns a table."""
         left = self.left(server, tables, seconds)
         if left:
@@ -126,14 +126,14 @@ def newly_published(
         attempts.setdefault(table, set()).add(int(taken.lsn))
 
     def is_new(table: TableSchema) -> bool:
-        history, tried = histories.get(table.id, History({})), attempts.get(table.id, set())
+        history, tried = histories.get(table.id, TableHistory({})), attempts.get(table.id, set())
         return _is_new(paths, scope, table, history, tried, marks or published_as)
 
     return [table for table in tables if is_new(table)]
 
 
 def _is_new(
-    paths: LakePaths, scope: str, table: TableSchema, history: History, attempts: set[int], marks: Marks
+    paths: LakePaths, scope: str, table: TableSchema, history: TableHistory, attempts: set[int], marks: Marks
 ) -> bool:
     """``attempts`` are the LSNs of the table's snapshots, finished or not."""
     opened = DeltaTable.open(paths.lake(table.id))

@@ -48,7 +48,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _ArrayTexts:
     """Rows with valid braces, with their bytes concatenated: ``index`` is each one's index in the input."""
 
     index: Ints
@@ -56,7 +56,7 @@ class _Rows:
     starts: Ints
     ends: Ints
 
-    def only(self, keep: Bools) -> _Rows:
+    def only(self, keep: Bools) -> _ArrayTexts:
         return _packed(self.index[keep], self.data, self.starts[keep], self.ends[keep])
 
 
@@ -100,11 +100,11 @@ def _without_bounds(text: pa.Array) -> tuple[pa.Array, Bools]:
     return text, bounded
 
 
-def _packed(index: Ints, data: Bytes, starts: Ints, ends: Ints) -> _Rows:
-    return _Rows(index, *gather(data, starts, ends))
+def _packed(index: Ints, data: Bytes, starts: Ints, ends: Ints) -> _ArrayTexts:
+    return _ArrayTexts(index, *gather(data, starts, ends))
 
 
-def _marks(rows: _Rows, delimiter: str) -> _Marks:
+def _marks(rows: _ArrayTexts, delimiter: str) -> _Marks:
     data = rows.data
     escapes, escaped = escaped_bytes(data)
     toggles = data == _QUOTE
@@ -117,7 +117,7 @@ def _marks(rows: _Rows, delimiter: str) -> _Marks:
     return _Marks(toggles, escapes, opens, closes, delimiters, per_row(toggles, rows.starts))
 
 
-def _cut(rows: _Rows, marks: _Marks, bad: Bools, bounded: Bools) -> Split:
+def _cut(rows: _ArrayTexts, marks: _Marks, bad: Bools, bounded: Bools) -> Split:
     """Split every row at its delimiters; arrays of more dimensions are counted and marked."""
     nested = np.zeros(len(bad), dtype=bool)
     outer = np.zeros(len(bad), dtype=np.int64)

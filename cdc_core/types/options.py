@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.option import Status, at_least, option
+from cdc_core.option import PropertyStatus, at_least, option
 
 PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -120,7 +120,7 @@ class TypeOptions:
         "converters",
         (),
         "Names of Debezium's custom converters.",
-        status=Status.IGNORED,
+        status=PropertyStatus.IGNORED,
         reason="it names a Java class, which wal2lake cannot load",
     )
     converters_ignored: tuple[str, ...] = option(

@@ -8,16 +8,16 @@ from typing import Any
 import dagster as dg
 
 from cdc_core.snapshot.incremental.reports import KeyRange, RangeReport
-from pipelines.assets.incremental_events import IncrementalEvents
-from pipelines.assets.snapshots import READ_AGAIN_TAG, finished_in
-from pipelines.connector.keys import incremental_key
-from pipelines.connector.partitions import range_partitions, table_of
-from pipelines.connector.site import Site
-from pipelines.reports.metadata import RANGE_HELP
-from pipelines.step.background import BackgroundWork
-from pipelines.step.failure import reported, retried
-from pipelines.step.interrupts import held
-from pipelines.step.resources import spark_key
+from wal2lake.pipelines.assets.incremental_events import IncrementalEvents
+from wal2lake.pipelines.assets.snapshots import READ_AGAIN_TAG, finished_in
+from wal2lake.pipelines.connector.keys import incremental_key
+from wal2lake.pipelines.connector.partitions import range_partitions, table_of
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports.metadata import RANGE_HELP
+from wal2lake.pipelines.step.background import BackgroundWork
+from wal2lake.pipelines.step.failure import reported, retried
+from wal2lake.pipelines.step.interrupts import held
+from wal2lake.pipelines.step.resources import spark_key
 
 _BACKFILL_TAG = "dagster/backfill"
 # The ranges being read are read to their end: a chunk is one statement, a range some seconds.

@@ -13,13 +13,13 @@ import dagster as dg
 from cdc_core.engine.reports import Status
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
-from pipelines.assets.notification_events import Budget
-from pipelines.connector.keys import incremental_key, lake_key
-from pipelines.connector.site import Site
-from pipelines.reports import metadata
-from pipelines.reports.lake_facts import LakeFacts
-from pipelines.reports.provenance import lake_tags, version_tags
-from pipelines.step.log import logged
+from wal2lake.pipelines.assets.notification_events import Budget
+from wal2lake.pipelines.connector.keys import incremental_key, lake_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.lake_facts import LakeFacts
+from wal2lake.pipelines.reports.provenance import lake_tags, version_tags
+from wal2lake.pipelines.step.log import logged
 
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import dagster as dg
 
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
-from pipelines.connector.keys import snapshot_key
-from pipelines.connector.site import Site
+from wal2lake.pipelines.connector.keys import snapshot_key
+from wal2lake.pipelines.connector.site import Site
 
 PER_MINUTE = 30
 # Interval for one table's progress, which is reported chunk by chunk.

@@ -14,12 +14,12 @@ from cdc_core.engine.reports import Status
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines.assets.notification_events import Budget, NotificationEvents
-from pipelines.connector.keys import lake_key, snapshot_key
-from pipelines.connector.site import Site
-from pipelines.reports import metadata
-from pipelines.reports.lake_facts import LakeFacts
-from pipelines.reports.provenance import lake_tags, version_tags
+from wal2lake.pipelines.assets.notification_events import Budget, NotificationEvents
+from wal2lake.pipelines.connector.keys import lake_key, snapshot_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.lake_facts import LakeFacts
+from wal2lake.pipelines.reports.provenance import lake_tags, version_tags
 
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30

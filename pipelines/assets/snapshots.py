@@ -13,15 +13,15 @@ from dagster._core.storage.tags import PARENT_RUN_ID_TAG, RETRY_NUMBER_TAG, ROOT
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
-from pipelines.assets.snapshot_events import SnapshotEvents
-from pipelines.connector.keys import snapshot_key
-from pipelines.connector.partitions import table_partitions
-from pipelines.connector.site import Site
-from pipelines.reports.metadata import SNAPSHOT_HELP
-from pipelines.step.background import BackgroundWork
-from pipelines.step.failure import reported, retried
-from pipelines.step.interrupts import held
-from pipelines.step.resources import spark_key
+from wal2lake.pipelines.assets.snapshot_events import SnapshotEvents
+from wal2lake.pipelines.connector.keys import snapshot_key
+from wal2lake.pipelines.connector.partitions import table_partitions
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports.metadata import SNAPSHOT_HELP
+from wal2lake.pipelines.step.background import BackgroundWork
+from wal2lake.pipelines.step.failure import reported, retried
+from wal2lake.pipelines.step.interrupts import held
+from wal2lake.pipelines.step.resources import spark_key
 
 # A cancelled snapshot ends with its Spark tasks; the tables finished before are complete.
 _STOP_SECONDS = 30.0

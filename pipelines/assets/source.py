@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dagster as dg
 
-from pipelines.connector.keys import source_key
-from pipelines.connector.site import KnownTable, Site
-from pipelines.reports import metadata
-from pipelines.reports.columns import source_columns
+from wal2lake.pipelines.connector.keys import source_key
+from wal2lake.pipelines.connector.site import KnownTable, Site
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.columns import source_columns
 
 
 def source_specs(site: Site) -> list[dg.AssetSpec]:

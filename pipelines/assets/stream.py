@@ -11,19 +11,19 @@ import dagster as dg
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
-from pipelines.assets.notification_events import NotificationEvents
-from pipelines.assets.source import named
-from pipelines.assets.stream_events import StreamEvents
-from pipelines.assets.streaming import streaming
-from pipelines.connector.keys import changes_key, lake_key, own_key, snapshot_key, source_key
-from pipelines.connector.site import Engine, Site
-from pipelines.jobs.connector import stream_job_name
-from pipelines.reports.freshness import freshness_policy
-from pipelines.reports.lake_facts import LakeFacts
-from pipelines.reports.metadata import CHANGES_HELP, TABLE_HELP
-from pipelines.reports.stream_tally import RunTally
-from pipelines.step.failure import reported, retried
-from pipelines.step.resources import spark_key
+from wal2lake.pipelines.assets.notification_events import NotificationEvents
+from wal2lake.pipelines.assets.source import named
+from wal2lake.pipelines.assets.stream_events import StreamEvents
+from wal2lake.pipelines.assets.streaming import streaming
+from wal2lake.pipelines.connector.keys import changes_key, lake_key, own_key, snapshot_key, source_key
+from wal2lake.pipelines.connector.site import Engine, Site
+from wal2lake.pipelines.jobs.connector import stream_job_name
+from wal2lake.pipelines.reports.freshness import freshness_policy
+from wal2lake.pipelines.reports.lake_facts import LakeFacts
+from wal2lake.pipelines.reports.metadata import CHANGES_HELP, TABLE_HELP
+from wal2lake.pipelines.reports.stream_tally import RunTally
+from wal2lake.pipelines.step.failure import reported, retried
+from wal2lake.pipelines.step.resources import spark_key
 
 FIRST_REPORT_SECONDS = 3.0
 # A run that was to bring assets up to date ends when the slot has had no changes for so long.

@@ -14,19 +14,19 @@ from cdc_core.errors import CdcError
 from cdc_core.observe.options import TABLE_CHECKS
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER
 from cdc_core.schema.table import TableId
-from pipelines.assets.notification_events import NotificationEvents
-from pipelines.checks.changes import changes_result, expectations_key
-from pipelines.checks.evaluation import evaluation
-from pipelines.checks.slot import SAME_SECONDS, check_keys, results
-from pipelines.checks.tables import SUITE, blocks, check_results
-from pipelines.connector.keys import changes_key, lake_key, own_key
-from pipelines.connector.site import Site
-from pipelines.reports import metadata
-from pipelines.reports.freshness import is_current
-from pipelines.reports.lake_facts import LakeFacts, data_docs_link
-from pipelines.reports.provenance import lake_tags, version_tags
-from pipelines.reports.stream_tally import ChangesTotals, RunTally, TableSummary
-from pipelines.step.log import logged
+from wal2lake.pipelines.assets.notification_events import NotificationEvents
+from wal2lake.pipelines.checks.changes import changes_result, expectations_key
+from wal2lake.pipelines.checks.evaluation import evaluation
+from wal2lake.pipelines.checks.slot import SAME_SECONDS, check_keys, results
+from wal2lake.pipelines.checks.tables import SUITE, blocks, check_results
+from wal2lake.pipelines.connector.keys import changes_key, lake_key, own_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.freshness import is_current
+from wal2lake.pipelines.reports.lake_facts import LakeFacts, data_docs_link
+from wal2lake.pipelines.reports.provenance import lake_tags, version_tags
+from wal2lake.pipelines.reports.stream_tally import ChangesTotals, RunTally, TableSummary
+from wal2lake.pipelines.step.log import logged
 
 _SLICE_SECONDS = 1.0
 # Reporting takes at most a tenth of the time: with many tables, reports become less frequent instead of slowing the

@@ -9,12 +9,12 @@ from typing import Protocol
 import dagster as dg
 
 from cdc_core.engine.reports import StreamReport
-from pipelines.connector.site import Site
-from pipelines.jobs.connector import CANCELLED
-from pipelines.jobs.slot_runs import YieldPolicy
-from pipelines.step.background import BackgroundWork
-from pipelines.step.failure import reported, retried
-from pipelines.step.interrupts import held
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.jobs.connector import CANCELLED
+from wal2lake.pipelines.jobs.slot_runs import YieldPolicy
+from wal2lake.pipelines.step.background import BackgroundWork
+from wal2lake.pipelines.step.failure import reported, retried
+from wal2lake.pipelines.step.interrupts import held
 
 SENSOR_TAG = "dagster/sensor_name"
 

@@ -15,13 +15,13 @@ import dagster as dg
 from cdc_core.engine.reports import BatchReport, StreamReport
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from pipelines.assets.source import named
-from pipelines.assets.stream import StreamConfig, changes_spec
-from pipelines.assets.streaming import streaming
-from pipelines.connector.keys import changes_key, source_key, topic_key
-from pipelines.connector.site import Site
-from pipelines.reports.metadata import Metadata
-from pipelines.step.log import logged
+from wal2lake.pipelines.assets.source import named
+from wal2lake.pipelines.assets.stream import StreamConfig, changes_spec
+from wal2lake.pipelines.assets.streaming import streaming
+from wal2lake.pipelines.connector.keys import changes_key, source_key, topic_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports.metadata import Metadata
+from wal2lake.pipelines.step.log import logged
 
 _log = logging.getLogger(__name__)
 

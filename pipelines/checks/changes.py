@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 import dagster as dg
 
 from cdc_core.engine.reports import CheckReport
-from pipelines.checks.tables import REPORTED_BY, SUITE
-from pipelines.connector.keys import changes_key
-from pipelines.connector.site import Site
-from pipelines.reports import metadata
-from pipelines.step.failure import reported
+from wal2lake.pipelines.checks.tables import REPORTED_BY, SUITE
+from wal2lake.pipelines.connector.keys import changes_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.step.failure import reported
 
 EXPECTATIONS = "expectations"
 _DESCRIPTION = (

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import dagster as dg
 
 from cdc_core.errors import CdcError
-from pipelines.connector.keys import changes_key
-from pipelines.connector.site import Site, SlotBacklog
-from pipelines.reports.metadata import Metadata
+from wal2lake.pipelines.connector.keys import changes_key
+from wal2lake.pipelines.connector.site import Site, SlotFacts
+from wal2lake.pipelines.reports.metadata import Metadata
 
 SLOT_HEALTH = "slot_health"
 SLOT_LAG = "slot_lag"
@@ -63,7 +63,7 @@ def slot_health_check(site: Site) -> dg.AssetChecksDefinition:
     return slot_checks
 
 
-def results(site: Site, backlog: SlotBacklog) -> list[dg.AssetCheckResult]:
+def results(site: Site, backlog: SlotFacts) -> list[dg.AssetCheckResult]:
     """Results of all checks of the slot."""
     judged = (judge(site, backlog), judge_lag(site, backlog), judge_active(site, backlog))
     return [
@@ -79,7 +79,7 @@ def results(site: Site, backlog: SlotBacklog) -> list[dg.AssetCheckResult]:
     ]
 
 
-def facts(backlog: SlotBacklog) -> Metadata:
+def facts(backlog: SlotFacts) -> Metadata:
     """The state of the slot as metadata, for plots; unknown values are omitted."""
     found: Metadata = {"lag_bytes": backlog.lag_bytes or 0, "wal_status": backlog.wal_status or "unknown"}
     if backlog.lag_seconds is not None:
@@ -89,7 +89,7 @@ def facts(backlog: SlotBacklog) -> Metadata:
     return found
 
 
-def judge_lag(site: Site, backlog: SlotBacklog) -> dg.AssetCheckResult:
+def judge_lag(site: Site, backlog: SlotFacts) -> dg.AssetCheckResult:
     """Warns if the lag in bytes or in seconds is too large."""
     problem = ""
     if (backlog.lag_bytes or 0) > LAG_WARN_BYTES:
@@ -101,7 +101,7 @@ def judge_lag(site: Site, backlog: SlotBacklog) -> dg.AssetCheckResult:
     )
 
 
-def judge_active(site: Site, backlog: SlotBacklog) -> dg.AssetCheckResult:
+def judge_active(site: Site, backlog: SlotFacts) -> dg.AssetCheckResult:
     """Warns if the slot has a backlog and is inactive."""
     waiting = backlog.lag_bytes or 0
     is_idle = backlog.slot_exists and not (backlog.slot_active or backlog.is_claimed)
@@ -122,7 +122,7 @@ def judge_active(site: Site, backlog: SlotBacklog) -> dg.AssetCheckResult:
     )
 
 
-def judge(site: Site, backlog: SlotBacklog) -> dg.AssetCheckResult:
+def judge(site: Site, backlog: SlotFacts) -> dg.AssetCheckResult:
     """Fails if the slot does not exist or is lost; warns of a large lag and of WAL that may be removed soon."""
     wal_status = backlog.wal_status
     lag = backlog.lag_bytes or 0

@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 
 from cdc_core.schema.table import TableId
-from pipelines.connector.keys import lake_key
-from pipelines.connector.site import Site, TableResult
-from pipelines.reports.metadata import Metadata
-from pipelines.step.failure import reported
-from pipelines.step.log import is_not_about_missing_results
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.connector.site import ComparedTable, Site
+from wal2lake.pipelines.reports.metadata import Metadata
+from wal2lake.pipelines.step.failure import reported
+from wal2lake.pipelines.step.log import is_not_about_missing_results
 
 EQUAL = "equal_to_source"
 
@@ -56,7 +56,7 @@ def reconcile_checks(site: Site) -> dg.AssetChecksDefinition | None:
     return compared
 
 
-def result_of(site: Site, result: TableResult, lsn: str) -> dg.AssetCheckResult:
+def result_of(site: Site, result: ComparedTable, lsn: str) -> dg.AssetCheckResult:
     """A table's result. It warns if the table could not be read, and fails if rows differ."""
     plain = result.to_plain()
     differs = plain["state"] == "different" or not _is_whole(plain)

@@ -10,12 +10,12 @@ from cdc_core.engine.reports import LakeJudgement, TableStatus
 from cdc_core.errors import CdcError
 from cdc_core.observe.options import TABLE_CHECKS, CheckLevel
 from cdc_core.schema.table import TableId
-from pipelines.connector.keys import lake_key
-from pipelines.connector.site import Site
-from pipelines.reports import metadata
-from pipelines.reports.lake_facts import LakeFacts, PausedFacts
-from pipelines.reports.stream_tally import CheckTotals
-from pipelines.step.failure import reported
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.lake_facts import LakeFacts, PausedFacts
+from wal2lake.pipelines.reports.stream_tally import CheckTotals
+from wal2lake.pipelines.step.failure import reported
 
 MERGED, SUITE = TABLE_CHECKS
 REPORTED_BY = "reported_by"

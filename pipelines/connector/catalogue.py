@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cdc_core.private_files import create_private, private_folder
 from cdc_core.schema.table import TableId, TableSchema
-from pipelines.connector.site import KnownTable
+from wal2lake.pipelines.connector.site import KnownTable
 
 FILE = "catalogue.json"
 

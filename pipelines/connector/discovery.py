@@ -12,8 +12,8 @@ from typing import TypeVar
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.schema.table import TableSchema
-from pipelines.connector import catalogue
-from pipelines.connector.site import KnownTable
+from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.connector.site import KnownTable
 
 # Definitions load without a server: one that has not answered by then is asked by the sensor.
 SERVER_SECONDS = 2.5

@@ -16,8 +16,8 @@ from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.options import OutputPlugin
 from cdc_core.schema.table import TableSchema
-from pipelines.connector.discovery import fill_catalogues, known_tables
-from pipelines.connector.site import Engine, Site, SnapshotPlan
+from wal2lake.pipelines.connector.discovery import fill_catalogues, known_tables
+from wal2lake.pipelines.connector.site import Engine, Site, SnapshotPlan
 
 VARIABLE = "WAL2LAKE_CONNECTORS"
 _SUFFIXES = (".properties", ".json")

@@ -6,8 +6,8 @@ import dagster as dg
 
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.table import TableId
-from pipelines.connector.key_parts import part
-from pipelines.connector.site import Site
+from wal2lake.pipelines.connector.key_parts import part
+from wal2lake.pipelines.connector.site import Site
 
 
 def source_key(site: Site, table: TableId) -> dg.AssetKey:

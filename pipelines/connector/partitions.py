@@ -12,7 +12,7 @@ from dagster._core.storage.tags import (
 )
 
 from cdc_core.schema.table import TableId
-from pipelines.connector.site import Site
+from wal2lake.pipelines.connector.site import Site
 
 
 def table_partitions(site: Site) -> dg.DynamicPartitionsDefinition:

@@ -27,10 +27,10 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines.connector.key_parts import table_parts
+from wal2lake.pipelines.connector.key_parts import table_parts
 
 
-class SlotBacklog(Protocol):
+class SlotFacts(Protocol):
     """The state of a slot according to the server."""
 
     @property
@@ -74,7 +74,7 @@ class SlotBacklog(Protocol):
         """Whether the slot has a backlog."""
 
 
-class MaintainReport(Protocol):
+class MaintainedTable(Protocol):
     """One Delta table of a captured table (``cdc_core.assemble.MaintainReport``)."""
 
     @property
@@ -90,7 +90,7 @@ class MaintainReport(Protocol):
         """The result (``cdc_core.lake.write.maintain.MaintenanceResult``)."""
 
 
-class TableResult(Protocol):
+class ComparedTable(Protocol):
     """The comparison of one table (``cdc_core.reconcile.reports.TableResult``)."""
 
     @property
@@ -105,7 +105,7 @@ class TableResult(Protocol):
         """As ``wal2lake reconcile --json`` prints it."""
 
 
-class ReconcileReport(Protocol):
+class ReconcileSummary(Protocol):
     """A comparison (``cdc_core.reconcile.reports.ReconcileReport``)."""
 
     @property
@@ -113,7 +113,7 @@ class ReconcileReport(Protocol):
         """The LSN of the source."""
 
     @property
-    def tables(self) -> Sequence[TableResult]:
+    def tables(self) -> Sequence[ComparedTable]:
         """One result a table."""
 
 
@@ -196,16 +196,16 @@ class Engine(Protocol):
         self,
         tables: Sequence[TableId] | None = None,
         spark: Callable[[], Any] | None = None,
-        on_table: Callable[[MaintainReport], None] | None = None,
-    ) -> Sequence[MaintainReport]:
+        on_table: Callable[[MaintainedTable], None] | None = None,
+    ) -> Sequence[MaintainedTable]:
         """Optimize and vacuum the Delta tables of captured tables; None for all in the lake."""
 
-    def pending(self) -> SlotBacklog:
+    def pending(self) -> SlotFacts:
         """The backlog of the slot; one fast query."""
 
     def reconcile(
         self, tables: Sequence[TableId] | None = None, limit: int = 1000, repair: bool = False
-    ) -> ReconcileReport:
+    ) -> ReconcileSummary:
         """Compare lake tables with their source, and repair rows; None for all captured tables."""
 
 

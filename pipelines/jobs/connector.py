@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from pipelines.checks.slot import check_keys
-from pipelines.connector.keys import changes_key, incremental_key, snapshot_key
-from pipelines.connector.site import Site
+from wal2lake.pipelines.checks.slot import check_keys
+from wal2lake.pipelines.connector.keys import changes_key, incremental_key, snapshot_key
+from wal2lake.pipelines.connector.site import Site
 
 SLOT_TAG = "wal2lake/slot"
 # What cancelling means: said in the job's description and in the log of a cancelled run.

@@ -7,11 +7,11 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.connector.keys import lake_key, maintenance_key
-from pipelines.connector.site import MaintainReport, Site
-from pipelines.jobs.scheduled import scheduled
-from pipelines.step.failure import reported, retried
-from pipelines.step.resources import spark_key
+from wal2lake.pipelines.connector.keys import lake_key, maintenance_key
+from wal2lake.pipelines.connector.site import MaintainedTable, Site
+from wal2lake.pipelines.jobs.scheduled import scheduled
+from wal2lake.pipelines.step.failure import reported, retried
+from wal2lake.pipelines.step.resources import spark_key
 
 # Used, with the schedule stopped, if the connector file does not set one.
 USUAL_CRON = "17 2 * * *"
@@ -93,7 +93,7 @@ def maintenance_schedule(site: Site) -> dg.ScheduleDefinition:
     )
 
 
-def facts(reports: list[MaintainReport]) -> dict[str, Any]:
+def facts(reports: list[MaintainedTable]) -> dict[str, Any]:
     """Metadata of one captured table: files and bytes before and after, and removed files, per Delta table."""
     found: dict[str, Any] = {}
     for report in reports:
@@ -110,6 +110,6 @@ def facts(reports: list[MaintainReport]) -> dict[str, Any]:
     return {**found, "seconds": round(sum(report.done.seconds for report in reports), 3)}
 
 
-def _line(report: MaintainReport) -> str:
+def _line(report: MaintainedTable) -> str:
     name = report.kind if report.table is None else f"{report.table} {report.kind}"
     return f"{name}: {report.done.files_before:,} → {report.done.files_after:,} files, {report.done.removed:,} removed"

@@ -5,8 +5,8 @@
 import dagster as dg
 from pydantic import Field
 
-from pipelines.connector import pause
-from pipelines.connector.site import Site
+from wal2lake.pipelines.connector import pause
+from wal2lake.pipelines.connector.site import Site
 
 
 class PauseConfig(dg.Config):

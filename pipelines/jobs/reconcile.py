@@ -7,13 +7,13 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from pipelines.checks.evaluation import evaluation
-from pipelines.checks.source import EQUAL, reconcile_keys, result_of
-from pipelines.connector.keys import lake_key
-from pipelines.connector.site import Site
-from pipelines.jobs.scheduled import scheduled
-from pipelines.jobs.signals import matched_tables
-from pipelines.step.failure import reported
+from wal2lake.pipelines.checks.evaluation import evaluation
+from wal2lake.pipelines.checks.source import EQUAL, reconcile_keys, result_of
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.jobs.scheduled import scheduled
+from wal2lake.pipelines.jobs.signals import matched_tables
+from wal2lake.pipelines.step.failure import reported
 
 # Used, with the schedule stopped, if the connector file does not set one.
 USUAL_CRON = "41 3 * * 6"

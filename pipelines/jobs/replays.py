@@ -15,18 +15,18 @@ from pydantic import Field
 from cdc_core.engine.reports import ReplayReport, TableStatus
 from cdc_core.errors import CdcError, ConfigError, TableError
 from cdc_core.schema.table import TableId
-from pipelines.checks.evaluation import evaluation
-from pipelines.checks.tables import blocks, state_results
-from pipelines.connector.keys import lake_key
-from pipelines.connector.site import Engine, Site
-from pipelines.jobs.connector import SLOT_TAG
-from pipelines.jobs.signals import matched_tables
-from pipelines.reports import metadata
-from pipelines.reports.lake_facts import LakeFacts
-from pipelines.reports.provenance import lake_tags
-from pipelines.step.background import BackgroundWork
-from pipelines.step.failure import reported
-from pipelines.step.resources import spark_key
+from wal2lake.pipelines.checks.evaluation import evaluation
+from wal2lake.pipelines.checks.tables import blocks, state_results
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.connector.site import Engine, Site
+from wal2lake.pipelines.jobs.connector import SLOT_TAG
+from wal2lake.pipelines.jobs.signals import matched_tables
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.lake_facts import LakeFacts
+from wal2lake.pipelines.reports.provenance import lake_tags
+from wal2lake.pipelines.step.background import BackgroundWork
+from wal2lake.pipelines.step.failure import reported
+from wal2lake.pipelines.step.resources import spark_key
 
 _STOP_SECONDS = 60.0
 

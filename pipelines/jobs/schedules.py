@@ -12,13 +12,13 @@ import dagster as dg
 
 from cdc_core.schema.table import TableId
 from cdc_core.selection.tables import table_matcher
-from pipelines.connector.keys import incremental_key
-from pipelines.connector.partitions import keys_of_run, neighbours, ranges_name, table_of
-from pipelines.connector.site import Site
-from pipelines.jobs.connector import incremental_job_name
-from pipelines.jobs.scheduled import scheduled
-from pipelines.jobs.signals import signal_job_name, snapshot_signal_config
-from pipelines.jobs.slot_runs import unfinished
+from wal2lake.pipelines.connector.keys import incremental_key
+from wal2lake.pipelines.connector.partitions import keys_of_run, neighbours, ranges_name, table_of
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.jobs.connector import incremental_job_name
+from wal2lake.pipelines.jobs.scheduled import scheduled
+from wal2lake.pipelines.jobs.signals import signal_job_name, snapshot_signal_config
+from wal2lake.pipelines.jobs.slot_runs import unfinished
 
 # Used, with the schedule stopped, if the connector file does not set one.
 USUAL_CRON = "0 3 * * 0"

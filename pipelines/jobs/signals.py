@@ -18,9 +18,9 @@ from cdc_core.errors import ConfigError
 from cdc_core.schema.table import TableId
 from cdc_core.selection.tables import table_matcher
 from cdc_core.snapshot.signals.parse import SnapshotKind
-from pipelines.connector.keys import snapshot_key
-from pipelines.connector.site import Engine, Site
-from pipelines.step.failure import reported
+from wal2lake.pipelines.connector.keys import snapshot_key
+from wal2lake.pipelines.connector.site import Engine, Site
+from wal2lake.pipelines.step.failure import reported
 
 # The column data of a signal table is varchar(2048) in Debezium's documentation.
 _MAX_CHARACTERS = 2000

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import dagster as dg
 
-from pipelines.connector import pause
-from pipelines.connector.keys import uses_slot
-from pipelines.connector.site import Site
-from pipelines.jobs.connector import SLOT_TAG, snapshot_job_name, stream_job_name
+from wal2lake.pipelines.connector import pause
+from wal2lake.pipelines.connector.keys import uses_slot
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.jobs.connector import SLOT_TAG, snapshot_job_name, stream_job_name
 
 POLL_SECONDS = 3.0
 # A queued run waits this long for max_concurrent_runs; then a streaming run ends for it that has run at least

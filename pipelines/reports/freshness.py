@@ -17,9 +17,9 @@ from cdc_core.engine.reports import TableStatus
 from cdc_core.observe.options import FreshnessWindow
 from cdc_core.schema.table import TableId
 from cdc_core.selection.patterns import compile_pattern
-from pipelines.connector.keys import lake_key
-from pipelines.connector.site import Site, SlotBacklog
-from pipelines.reports.provenance import DATA_VERSION, lake_tags
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.connector.site import Site, SlotFacts
+from wal2lake.pipelines.reports.provenance import DATA_VERSION, lake_tags
 
 # A table is materialized again well before its window ends; the sensor checks it once a minute.
 _PART = 0.5
@@ -39,7 +39,7 @@ def window_of(site: Site, table: TableId) -> FreshnessWindow | None:
     return next((one for one in site.freshness if compile_pattern(one.pattern).fullmatch(str(table))), None)
 
 
-def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -> list[dg.AssetMaterialization]:
+def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotFacts) -> list[dg.AssetMaterialization]:
     """Materializations of tables with a policy that had none for half their window and are up to date.
 
     Queries the connector's status only if there is such a table. Raises CdcError.
@@ -60,13 +60,13 @@ def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -
     ]
 
 
-def _told(backlog: SlotBacklog) -> str:
+def _told(backlog: SlotFacts) -> str:
     if not backlog.has_changes:
         return "Up to date: the slot has no backlog."
     return f"Up to date as of {backlog.lag_seconds or 0.0:,.0f} s ago, according to the lag of the slot."
 
 
-def _due(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -> Iterator[tuple[TableId, str]]:
+def _due(instance: dg.DagsterInstance, site: Site, backlog: SlotFacts) -> Iterator[tuple[TableId, str]]:
     """The tables to be materialized again, with their last version (empty for none)."""
     windows = {table.id: window for table in site.tables if (window := window_of(site, table.id)) is not None}
     if not windows or not backlog.slot_exists or backlog.wal_status == "lost":
@@ -84,7 +84,7 @@ def _due(instance: dg.DagsterInstance, site: Site, backlog: SlotBacklog) -> Iter
             yield table, (made.tags or {}).get(DATA_VERSION, "") if made is not None else ""
 
 
-def _is_followed(backlog: SlotBacklog, seconds: float) -> bool:
+def _is_followed(backlog: SlotFacts, seconds: float) -> bool:
     """Whether the slot has no backlog, or an active run is less than ``seconds`` behind."""
     if not backlog.has_changes:
         return True

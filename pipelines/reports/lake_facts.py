@@ -13,11 +13,11 @@ from cdc_core.engine.reports import resuming
 from cdc_core.errors import CdcError
 from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
 from cdc_core.schema.table import TableId, TableSchema
-from pipelines.connector import catalogue
-from pipelines.connector.keys import source_key
-from pipelines.connector.site import Site
-from pipelines.reports import metadata
-from pipelines.reports.columns import column_lineage, lake_columns
+from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.connector.keys import source_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.columns import column_lineage, lake_columns
 
 
 class PausedFacts(NamedTuple):

@@ -10,7 +10,7 @@ import dagster as dg
 from cdc_core.engine.reports import CheckReport, LakeJudgement, RuleResult, StreamReport
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines.reports.stream_tally import ChangesTotals, TableTotals
+from wal2lake.pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
 Metadata = dict[str, Any]
 

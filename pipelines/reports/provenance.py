@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cdc_core.schema.table import TableId
-from pipelines.connector.keys import changes_key, snapshot_key, source_key
-from pipelines.connector.site import Site
+from wal2lake.pipelines.connector.keys import changes_key, snapshot_key, source_key
+from wal2lake.pipelines.connector.site import Site
 
 DATA_VERSION = "dagster/data_version"
 # As Dagster sets them for the results of a step. Without them it compares times: a lake table without changes would be

@@ -182,7 +182,7 @@ class _Clock:
 
 
 @dataclass(slots=True)
-class _Table:
+class _TableTally:
     totals: TableTotals = field(default_factory=TableTotals)
     checks: CheckTotals = field(default_factory=CheckTotals)
     error: str | None = None
@@ -200,7 +200,7 @@ class RunTally:
         self._first, self._every = min(first_seconds, every_seconds), every_seconds
         self._now = clock
         self._lock = threading.Lock()
-        self._tables: dict[TableId, _Table] = {}
+        self._tables: dict[TableId, _TableTally] = {}
         self._changes = ChangesTotals()
         self._changes_clock = _Clock()
         self.merged: set[TableId] = set()
@@ -226,7 +226,7 @@ class RunTally:
             for check in report.refused:
                 self._add_check(check, None)
             for table, error in report.failed.items():
-                held = self._tables.setdefault(table, _Table())
+                held = self._tables.setdefault(table, _TableTally())
                 if held.error != error:
                     self._mark_unreported(held.clock)
                 held.error = error
@@ -287,7 +287,7 @@ class RunTally:
     def taken(self, table: TableId) -> Iterator[TableSummary]:
         """A table's unreported totals, to be logged in this context; after an error they remain unreported."""
         with self._lock:
-            held = self._tables.setdefault(table, _Table())
+            held = self._tables.setdefault(table, _TableTally())
             summary = TableSummary(table, held.totals, held.checks.copy(), held.error)
             before = replace(held.clock)
             held.totals, held.clock = held.totals.emptied(), _Clock(self._now())
@@ -316,7 +316,7 @@ class RunTally:
             raise
 
     def _add_merge(self, merge: MergeReport, report: RoundReport) -> None:
-        held = self._tables.setdefault(merge.table, _Table())
+        held = self._tables.setdefault(merge.table, _TableTally())
         held.totals.add(TableTotals.of(merge, report))
         held.error = None
         self.merged.add(merge.table)
@@ -325,7 +325,7 @@ class RunTally:
             self._add_check(merge.check, merge.waiting)
 
     def _add_check(self, check: CheckReport, waiting: int | None) -> None:
-        held = self._tables.setdefault(check.table, _Table())
+        held = self._tables.setdefault(check.table, _TableTally())
         held.checks.add(check)
         held.checks.waiting = held.checks.waiting if waiting is None else waiting
         self._mark_unreported(held.clock)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import dagster as dg
 
-from pipelines.checks.tables import REPORTED_BY
+from wal2lake.pipelines.checks.tables import REPORTED_BY
 
 VARIABLE = "WAL2LAKE_ALERT_WEBHOOK"
 POLL_SECONDS = 30

@@ -11,18 +11,18 @@ import dagster as dg
 
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
-from pipelines.connector import catalogue, pause
-from pipelines.connector.partitions import (
+from wal2lake.pipelines.connector import catalogue, pause
+from wal2lake.pipelines.connector.partitions import (
     range_partitions,
     ranges_name,
     table_of,
     table_partitions,
 )
-from pipelines.connector.site import Site, SlotBacklog
-from pipelines.jobs.connector import CANCELLED, SLOT_TAG, snapshot_job_name, stream_job_name
-from pipelines.jobs.pauses import resume_job_name
-from pipelines.jobs.slot_runs import last_report, run_to_come, unfinished_run
-from pipelines.sensors.reload import reload_soon
+from wal2lake.pipelines.connector.site import Site, SlotFacts
+from wal2lake.pipelines.jobs.connector import CANCELLED, SLOT_TAG, snapshot_job_name, stream_job_name
+from wal2lake.pipelines.jobs.pauses import resume_job_name
+from wal2lake.pipelines.jobs.slot_runs import last_report, run_to_come, unfinished_run
+from wal2lake.pipelines.sensors.reload import reload_soon
 
 DISCOVERY_SECONDS = 30
 RANGES_SECONDS = 600.0
@@ -191,7 +191,7 @@ def slot_sensor(site: Site) -> dg.SensorDefinition:
     return watch_slot
 
 
-def watch_run(run: dg.DagsterRun, backlog: SlotBacklog, last: Attempt, now: float) -> Attempt:
+def watch_run(run: dg.DagsterRun, backlog: SlotFacts, last: Attempt, now: float) -> Attempt:
     """Record since when a started run has had no claim on the slot.
 
     If a machine stops, Dagster is not notified about its run workers: the run would stay in status STARTED and occupy
@@ -214,7 +214,7 @@ def is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun, watched: Attempt, 
     return now - last_report(instance, run) > DEAD_AFTER_SECONDS
 
 
-def decide(site: Site, backlog: SlotBacklog, last: Attempt, now: float) -> dg.SensorResult | dg.SkipReason:
+def decide(site: Site, backlog: SlotFacts, last: Attempt, now: float) -> dg.SensorResult | dg.SkipReason:
     """A run request for the streaming job, or a skip reason."""
     if not backlog.slot_exists:
         how = f"run {stream_job_name(site)}, which takes" if site.is_kafka_only else "take"

@@ -8,11 +8,11 @@ import time
 import dagster as dg
 
 from cdc_core.errors import CdcError
-from pipelines.checks.evaluation import evaluation
-from pipelines.checks.slot import SAME_SECONDS, check_keys, facts, results
-from pipelines.connector.keys import changes_key
-from pipelines.connector.site import Site
-from pipelines.reports.freshness import up_to_date
+from wal2lake.pipelines.checks.evaluation import evaluation
+from wal2lake.pipelines.checks.slot import SAME_SECONDS, check_keys, facts, results
+from wal2lake.pipelines.connector.keys import changes_key
+from wal2lake.pipelines.connector.site import Site
+from wal2lake.pipelines.reports.freshness import up_to_date
 
 POLL_SECONDS = 60
 

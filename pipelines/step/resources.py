@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.connector.site import Site
+from wal2lake.pipelines.connector.site import Site
 
 
 def spark_key(site: Site) -> str:
@@ -30,7 +30,7 @@ def spark_resource(site: Site) -> dg.ResourceDefinition:
 
     def made(context: dg.InitResourceContext) -> Any:
         # PySpark is imported by the runs that use it, and not by each process that loads the definitions.
-        from pipelines.step.spark import QuietSparkResource
+        from wal2lake.pipelines.step.spark import QuietSparkResource
 
         return QuietSparkResource(spark_config={**site.spark_settings, **context.resource_config["spark_config"]})
 

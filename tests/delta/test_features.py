@@ -28,7 +28,7 @@ from cdc_core.lake.schema.features import (
     require_writable,
 )
 from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
-from cdc_core.lake.schema.project import Step, StepColumn
+from cdc_core.lake.schema.project import SchemaStep, StepColumn
 from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.schema.changes import DeltaFeature, LakeFeatures
 from cdc_core.schema.table import TableId
@@ -62,7 +62,7 @@ def column(name: str, source: str | None = "", kind: pa.DataType | None = None, 
 
 
 # a and b change names; many and n grow; at goes and a column of its name comes; two come filled.
-SWAPPED = Step(
+SWAPPED = SchemaStep(
     2,
     (
         column("id"),
@@ -74,7 +74,7 @@ SWAPPED = Step(
         column("places"),
     ),
 )
-FILLED = Step(
+FILLED = SchemaStep(
     3,
     (
         column("id"),
@@ -113,7 +113,7 @@ def table(folder: Path, texts: bool = False) -> DeltaTable:
     return made
 
 
-def by_arrow(folder: Path, steps: list[Step], texts: bool = False) -> list[dict[str, Any]]:
+def by_arrow(folder: Path, steps: list[SchemaStep], texts: bool = False) -> list[dict[str, Any]]:
     lake = table(folder, texts)
     evolve(lake, steps, Evolution(None), APP, {})
     return read(lake.path)
@@ -136,7 +136,7 @@ def without_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "__commit_ts"} for row in rows]
 
 
-def evolved(lake: DeltaTable, steps: list[Step], policy: FeaturePolicy) -> frozenset[DeltaFeature]:
+def evolved(lake: DeltaTable, steps: list[SchemaStep], policy: FeaturePolicy) -> frozenset[DeltaFeature]:
     """The features that the table has got."""
     before = features_on(lake)
     evolve(lake, steps, policy.evolution(lake, steps), APP, {"schemaVersion": "3"})
@@ -251,10 +251,10 @@ def test_features_come_on_as_the_policy_says(tmp_path: Path) -> None:
     lake = table(tmp_path / "t")
     size = sum(file.size for file in lake.files)
     auto, widest, modern = LakeFeatures.AUTO, LakeFeatures.WIDEST, LakeFeatures.MODERN
-    renamed = Step(2, tuple(column("c", "a") if name == "a" else column(name) for name in ROW.names[:-1]))
-    wider = Step(2, tuple(column(n, kind=pa.decimal128(9, 2) if n == "n" else None) for n in ROW.names[:-1]))
-    narrower = Step(2, tuple(column(n, kind=pa.decimal128(8, 3) if n == "n" else None) for n in ROW.names[:-1]))
-    added = Step(2, (*(column(name) for name in ROW.names[:-1]), column("new", None, pa.int32())))
+    renamed = SchemaStep(2, tuple(column("c", "a") if name == "a" else column(name) for name in ROW.names[:-1]))
+    wider = SchemaStep(2, tuple(column(n, kind=pa.decimal128(9, 2) if n == "n" else None) for n in ROW.names[:-1]))
+    narrower = SchemaStep(2, tuple(column(n, kind=pa.decimal128(8, 3) if n == "n" else None) for n in ROW.names[:-1]))
+    added = SchemaStep(2, (*(column(name) for name in ROW.names[:-1]), column("new", None, pa.int32())))
     pairs = ((auto, size - 1), (auto, size), (widest, 1), (modern, size))
     told = [
         (policy, most, name, {each.value for each in found.enables})
@@ -285,7 +285,7 @@ def test_who_can_read_a_table_is_told_once_a_feature(caplog: pytest.LogCaptureFi
 
 def test_columns_are_added_and_delta_rs_agrees_on_mapped_names(spark: Any, tmp_path: Path) -> None:
     lake = table(tmp_path / "t")
-    renamed = Step(2, tuple(column("c", "a") if name == "a" else column(name) for name in ROW.names[:-1]))
+    renamed = SchemaStep(2, tuple(column("c", "a") if name == "a" else column(name) for name in ROW.names[:-1]))
     evolved(lake, [renamed], FeaturePolicy(LakeFeatures.AUTO, 1))
     lake.commit(schema=pa.schema([*lake.schema, ("deep", pa.list_(POINT))]), txns={"other": 7})
     assert (lake.schema.names[-1], lake.txn("other"), lake.txn(APP)) == ("deep", 7, 2)
@@ -299,8 +299,8 @@ def test_columns_are_added_and_delta_rs_agrees_on_mapped_names(spark: Any, tmp_p
     point = pa.struct([*POINT, ("z w", pa.int32())])
     lake.commit(schema=pa.schema([f if f.name != "deep" else pa.field("deep", pa.list_(point)) for f in lake.schema]))
     left = [StepColumn(n, n, lake.schema.field(n).type) for n in lake.schema.names if n not in ("c", *OWN)]
-    evolved(lake, [Step(4, tuple(left))], FeaturePolicy(LakeFeatures.AUTO, 1))
-    evolved(lake, [Step(5, (*left, StepColumn("c", None, pa.string())))], FeaturePolicy(LakeFeatures.AUTO, 1))
+    evolved(lake, [SchemaStep(4, tuple(left))], FeaturePolicy(LakeFeatures.AUTO, 1))
+    evolved(lake, [SchemaStep(5, (*left, StepColumn("c", None, pa.string())))], FeaturePolicy(LakeFeatures.AUTO, 1))
     late = {**read(lake.path)[0], "id": 7, "deep": [{"x": 1.0, "y": None, "z w": 3}], "c": "again", "__commit_lsn": 8}
     lake.commit([lake.write(pa.Table.from_pylist([late], schema=lake.schema))])
     mine = read(lake.path)

@@ -15,7 +15,7 @@ from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import FeaturePolicy, features_on
 from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
-from cdc_core.lake.schema.project import Step, StepColumn
+from cdc_core.lake.schema.project import SchemaStep, StepColumn
 from cdc_core.lake.write.maintain import Retention, maintain
 from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.schema.changes import DeltaFeature
@@ -127,12 +127,12 @@ def test_clustering_and_timestamps_from_their_start_to_a_key_column_that_goes(tm
     told = spark.sql(f"describe history delta.`{lake.path}`").orderBy("version").collect()[version + 1 :]
     assert [int(each.timestamp.timestamp() * 1000) for each in told] == times, "Spark takes them for the commits' times"
     # The key column's name is another's.
-    steps = [Step(2, (StepColumn("number", "id", pa.int64()), StepColumn("v", "v", pa.string())))]
+    steps = [SchemaStep(2, (StepColumn("number", "id", pa.int64()), StepColumn("v", "v", pa.string())))]
     evolve(lake, steps, BOTH.evolution(lake, steps), "app", {})
     assert lake.schema.names[:2] == ["number", "v"] and lake.clustered_by == ("number",)
     assert clustered_by(spark, lake.path) == ["number"]
     # One that goes is no longer among them: readers look for each.
-    steps = [Step(3, (StepColumn("v", "v", pa.string()),))]
+    steps = [SchemaStep(3, (StepColumn("v", "v", pa.string()),))]
     evolve(lake, steps, BOTH.evolution(lake, steps), "app", {})
     assert lake.clustered_by == () and clustering(lake.path)[-1] == [] == clustered_by(spark, lake.path)
     assert [row.v for row in spark.read.format("delta").load(lake.path).collect()] == ["again"]

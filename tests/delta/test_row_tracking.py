@@ -14,7 +14,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import Evolution, FeaturePolicy, enabled
-from cdc_core.lake.schema.project import Step, StepColumn
+from cdc_core.lake.schema.project import SchemaStep, StepColumn
 from cdc_core.lake.write.maintain import Retention, maintain
 from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.pg_type import PgType
@@ -140,7 +140,7 @@ def test_rows_keep_their_ids_whoever_writes_them(spark: Any, tmp_path: Path, mor
     maintain(side.lake, Retention(60, 168))
     table.check()
     # Every row is written again with a new column: its id is as before.
-    step = Step(
+    step = SchemaStep(
         2,
         (
             StepColumn("id", "id", pa.int64()),

@@ -47,13 +47,14 @@ sys.exit(found.load()())
 CONTENTS = """
 import os, sys
 os.environ["DAGSTER_HOME"] = sys.argv[1]
-import cdc_core, pipelines
-from importlib.metadata import entry_points
+import cdc_core, wal2lake.pipelines
+from importlib.metadata import distribution, entry_points
 from importlib.resources import files
-print(cdc_core.__file__, pipelines.__file__)
+print(cdc_core.__file__, wal2lake.pipelines.__file__)
+print(*sorted({str(file).split("/")[0] for file in distribution("wal2lake").files if file.suffix == ".py"}))
 found = entry_points(group="dagster_dg_cli.registry_modules")
 print(*[one.load().ConnectorComponent.__module__ for one in found if one.name == "wal2lake"])
-from pipelines.definitions import defs
+from wal2lake.pipelines.definitions import defs
 print(*sorted(job.name for job in defs.resolve_all_job_defs()))
 print(files("cdc_core.spark").joinpath("S3ConditionalLogStore.java").read_text())
 """
@@ -190,9 +191,10 @@ def test_check_and_run_and_dagsters_code_location(pg, installed, tmp_path):
     file = properties_of(pg, database, home / "connectors")
     done = installed.run("python", "-c", CONTENTS, str(home))
     assert done.returncode == 0, done.stderr[-3000:]
-    places, component, jobs, log_store = done.stdout.split("\n", 3)
+    places, packages, component, jobs, log_store = done.stdout.split("\n", 4)
+    assert packages == "cdc_core wal2lake", "a package pipelines would hide that of a user"
     assert all(path.startswith(str(installed.home)) for path in places.split()), done
-    assert component == "pipelines.component", done
+    assert component == "wal2lake.pipelines.component", done
     assert "test_stream_job" in jobs.split(), done
     assert "class S3ConditionalLogStore" in log_store, done
     assert installed.run("wal2lake", "check", str(file)).returncode == 0

@@ -20,7 +20,7 @@ from cdc_core.demo.broker import Broker, Secured
 from cdc_core.demo.processes import free_port
 from cdc_core.errors import TransientError
 from cdc_core.events.kafka import positions
-from cdc_core.events.kafka.opening import Connector as KafkaConnector
+from cdc_core.events.kafka.opening import RecordsOwner as KafkaConnector
 from cdc_core.events.kafka.opening import open_publisher
 from cdc_core.events.kafka.options import KafkaOptions
 from cdc_core.lsn import Lsn

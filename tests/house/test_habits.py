@@ -36,6 +36,16 @@ def test_a_file_is_one_room():
     assert not broken(lines, "cdc_core", "pipelines", "tests", "tools", "benchmarks")
 
 
+def test_a_class_name_stands_for_one_class():
+    names = [
+        name
+        for path in sources("cdc_core", "pipelines", "wal2lake")
+        if "wal2lake/pipelines" not in path.as_posix()
+        for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert not sorted({name for name in names if names.count(name) > 1})
+
+
 def test_a_function_fits_a_screen():
     def long(text: str) -> list[str]:
         return [

@@ -34,7 +34,7 @@ ROWS = [
     {"cdc_core.config"},
     {"cdc_core.assemble", "cdc_core.dagster_home"},
     {"cdc_core.demo"},
-    {"cdc_core.cli", "pipelines"},
+    {"cdc_core.cli", "wal2lake.pipelines"},
     {"cdc_core.__main__"},
 ]
 # Inside the packages that have folders, from the lowest folder (or module) to the highest.
@@ -109,7 +109,7 @@ FLOORS = {
         {"connector"},
         {"service"},
     ],
-    "pipelines": [
+    "wal2lake.pipelines": [
         {"connector"},
         {"step", "reports"},
         {"checks"},
@@ -169,7 +169,7 @@ def row_of(module: str) -> int | None:
 
 def room_of(module: str) -> str:
     parts = module.split(".")
-    return parts[0] if parts[0] == "pipelines" else ".".join(parts[:2])
+    return ".".join(parts[:2])
 
 
 def sources() -> list[Path]:
@@ -177,7 +177,8 @@ def sources() -> list[Path]:
 
 
 def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("wal2lake", *parts) if parts[0] == "pipelines" else parts).removesuffix(".__init__")
 
 
 def broken(rule: Callable[[Path], list[str]]) -> dict[str, list[str]]:
@@ -205,7 +206,7 @@ def wrong_imports(module: str, imported: list[str]) -> list[str]:
     wrong = []
     for name in imported:
         there = row_of(name)
-        if name.split(".")[0] not in ("cdc_core", "pipelines") or room_of(name) == room_of(module):
+        if name.split(".")[0] not in ("cdc_core", "wal2lake") or room_of(name) == room_of(module):
             continue
         if there is None or here is None or there >= here:
             wrong.append(name)
@@ -273,4 +274,5 @@ def test_the_rule_notices_an_upward_import():
     assert wrong_imports("cdc_core.engine.run", ["cdc_core.schema.table", "cdc_core.errors"]) == []
     assert wrong_floors("cdc_core.lake.rows.codes", ["cdc_core.lake.delta.table"]) == ["cdc_core.lake.delta.table"]
     assert wrong_floors("cdc_core.lake.delta.table", ["cdc_core.lake.rows.codes"]) == []
-    assert wrong_floors("pipelines.jobs.signals", ["pipelines.assets.stream"]) == ["pipelines.assets.stream"]
+    upward = "wal2lake.pipelines.assets.stream"
+    assert wrong_floors("wal2lake.pipelines.jobs.signals", [upward]) == [upward]

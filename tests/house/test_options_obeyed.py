@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from cdc_core.config.catalogue import PACKAGES
-from cdc_core.option import Status, properties_of
+from cdc_core.option import PropertyStatus, properties_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def test_every_supported_property_is_read_somewhere() -> None:
         declared.name
         for _, options in PACKAGES.values()
         for field, declared in properties_of(options).items()
-        if declared.status is Status.SUPPORTED and field not in words
+        if declared.status is PropertyStatus.SUPPORTED and field not in words
     ]
     assert not unread, f"declared as supported, yet nothing reads them: {', '.join(unread)}"
 
@@ -40,6 +40,6 @@ def test_every_other_property_says_why() -> None:
         declared.name
         for _, options in PACKAGES.values()
         for declared in properties_of(options).values()
-        if declared.status is not Status.SUPPORTED and not declared.reason
+        if declared.status is not PropertyStatus.SUPPORTED and not declared.reason
     ]
     assert not silent

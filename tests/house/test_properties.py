@@ -10,7 +10,7 @@ import pytest
 from cdc_core.config import reach
 from cdc_core.config.catalogue import PACKAGES, declared_by_package, find, is_declared
 from cdc_core.config.reach import reaches
-from cdc_core.option import Status, properties_of
+from cdc_core.option import PropertyStatus, properties_of
 from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_a_room_documents_what_it_declares(package):
 def test_what_is_not_obeyed_says_why():
     for group in declared_by_package().values():
         for declared in group:
-            assert declared.status is Status.SUPPORTED or declared.reason, declared.name
+            assert declared.status is PropertyStatus.SUPPORTED or declared.reason, declared.name
 
 
 def test_every_supported_property_says_what_it_has_an_effect_on():
@@ -60,7 +60,7 @@ def test_every_supported_property_says_what_it_has_an_effect_on():
         declared.name
         for _, options in PACKAGES.values()
         for declared in properties_of(options).values()
-        if declared.status is Status.SUPPORTED
+        if declared.status is PropertyStatus.SUPPORTED
     ]
     assert sorted(reaches()) == sorted(supported)
     listed = [name for table in (*reach._EVENTS.values(), reach._LAKE, reach._BOTH) for name in table.split()]

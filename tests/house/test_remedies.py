@@ -13,7 +13,7 @@ import pytest
 
 from cdc_core.cli.program import cli
 from cdc_core.config.catalogue import PACKAGES, find
-from cdc_core.option import Status, properties_of
+from cdc_core.option import PropertyStatus, properties_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("cdc_core", "pipelines")
@@ -95,7 +95,7 @@ def wrong_settings(text: str) -> list[str]:
     wrong = []
     for one in _SET.finditer(text):
         found, value = find(one["name"].replace(VALUE, "x")), one["value"].rstrip(".:")
-        if found is None or found.property.status is Status.REFUSED:
+        if found is None or found.property.status is PropertyStatus.REFUSED:
             wrong.append(one["name"])
         elif VALUE not in value and "%s" not in value and "{" not in value:
             try:

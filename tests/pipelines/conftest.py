@@ -24,4 +24,4 @@ class NoSpark:
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Definitions made from now on have no Spark session."""
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: NoSpark())
+    monkeypatch.setattr("wal2lake.pipelines.factory.spark_resource", lambda site: NoSpark())

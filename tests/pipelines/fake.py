@@ -22,7 +22,7 @@ from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines.connector.site import KnownTable, Site, SnapshotPlan
+from wal2lake.pipelines.connector.site import KnownTable, Site, SnapshotPlan
 
 ORDERS, PEOPLE, WEIRD = TableId("public", "orders"), TableId("public", "people"), TableId("my schema", "täb-le.x")
 

@@ -9,9 +9,9 @@ import dagster as dg
 
 from cdc_core.demo.processes import DagsterProcesses
 from cdc_core.errors import TransientError
-from pipelines.connector.keys import lake_key
 from tests.pipelines.fake import ORDERS, FakeEngine, site
 from tests.support.waits import PATIENCE, patient, unmet_by, wait_until
+from wal2lake.pipelines.connector.keys import lake_key
 
 ROOT = Path(__file__).parents[2]
 STEP_SECONDS = patient(100)

@@ -16,11 +16,11 @@ from cdc_core.lsn import Lsn
 from cdc_core.observe.options import FreshnessWindow
 from cdc_core.snapshot.incremental.reports import KeyRange, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from pipelines.connector.site import SnapshotPlan
-from pipelines.factory import definitions_of
-from pipelines.jobs import slot_runs
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, merge, round_of, site, status_of, table, table_status
 from tests.support.waits import patient
+from wal2lake.pipelines.connector.site import SnapshotPlan
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs import slot_runs
 
 FOLDER = Path(os.environ["WAL2LAKE_TEST_FOLDER"])
 MOST_SECONDS = 1200
@@ -127,7 +127,7 @@ class NoSpark:
 
 
 def definitions():
-    from pipelines import factory
+    from wal2lake.pipelines import factory
 
     factory.spark_resource = lambda here: NoSpark()
     return definitions_of(

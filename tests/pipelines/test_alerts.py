@@ -4,13 +4,13 @@ import dagster as dg
 import pytest
 
 from cdc_core.errors import SourceError, TransientError
-from pipelines.connector.partitions import partitions_name
-from pipelines.factory import definitions_of
-from pipelines.sensors import alerts
-from pipelines.sensors.alerts import VARIABLE, AlertError, Watched
-from pipelines.step import failure
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
 from tests.pipelines.webhook import webhook
+from wal2lake.pipelines.connector.partitions import partitions_name
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.sensors import alerts
+from wal2lake.pipelines.sensors.alerts import VARIABLE, AlertError, Watched
+from wal2lake.pipelines.step import failure
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 

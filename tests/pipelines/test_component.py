@@ -17,13 +17,13 @@ from dagster.components.testing import create_defs_folder_sandbox
 from cdc_core.errors import CdcError, ConfigError, SourceError
 from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.table import TableId
-from pipelines.connector import catalogue
-from pipelines.jobs.slot_runs import consumes_slot
 from tests.pipelines.fake import ORDERS, PEOPLE, table
 from tests.support.lake import difference, write_properties
 from tests.support.spark import SETTINGS
 from tests.support.waits import patient
 from wal2lake.dagster import ConnectorComponent
+from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.jobs.slot_runs import consumes_slot
 
 ROOT = Path(__file__).parents[2]
 PROPERTIES = {

@@ -2,10 +2,10 @@ import dagster as dg
 import pytest
 
 from cdc_core.schema.table import TableId
-from pipelines.connector import catalogue
-from pipelines.connector.files import connector_files, load_sites
-from pipelines.reports.lake_facts import LakeFacts
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, table
+from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.connector.files import connector_files, load_sites
+from wal2lake.pipelines.reports.lake_facts import LakeFacts
 
 
 def test_folders_and_files_are_found_in_order(tmp_path, monkeypatch):

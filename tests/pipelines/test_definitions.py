@@ -39,7 +39,7 @@ def queued():
 started, cpu_started, queued_started = time.perf_counter(), time.process_time(), queued()
 import dagster
 dagster_cpu = time.process_time() - cpu_started
-from pipelines.definitions import defs
+from wal2lake.pipelines.definitions import defs
 repository = defs.get_repository_def()
 seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
 seconds -= queued() - queued_started
@@ -115,10 +115,10 @@ def test_definitions_load_in_under_three_seconds_without_jvm_and_server(folder):
 
 def test_definitions_of_500_tables_of_three_connectors_load_and_read_each_thing_once(folder, tmp_path, monkeypatch):
     """Its time is measured by ``benchmarks/micro/bench_definitions.py``; here what it does is counted."""
-    from pipelines.connector import catalogue
-    from pipelines.connector.files import connector_files, load_sites
-    from pipelines.factory import definitions_of
     from tests.pipelines.fake import table
+    from wal2lake.pipelines.connector import catalogue
+    from wal2lake.pipelines.connector.files import connector_files, load_sites
+    from wal2lake.pipelines.factory import definitions_of
 
     (folder / "shop.properties").unlink()
     for name, count in (("one", 200), ("two", 200), ("three", 100)):

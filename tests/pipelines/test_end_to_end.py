@@ -9,15 +9,15 @@ import pytest
 
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.table import TableId
-from pipelines.connector import catalogue
-from pipelines.connector.files import load_sites
-from pipelines.connector.keys import changes_key, incremental_key, lake_key, own_key, snapshot_key
-from pipelines.connector.partitions import partitions_name, ranges_name
-from pipelines.factory import definitions_of
-from pipelines.sensors.connector import discovery_sensor, slot_sensor
 from tests.support.lake import difference, doubled_events, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS
 from tests.support.waits import patient
+from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.connector.files import load_sites
+from wal2lake.pipelines.connector.keys import changes_key, incremental_key, lake_key, own_key, snapshot_key
+from wal2lake.pipelines.connector.partitions import partitions_name, ranges_name
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.sensors.connector import discovery_sensor, slot_sensor
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

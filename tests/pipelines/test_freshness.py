@@ -10,11 +10,11 @@ import pytest
 from cdc_core.engine.reports import Paused
 from cdc_core.errors import SourceError
 from cdc_core.observe.options import FreshnessWindow
-from pipelines.connector.keys import lake_key
-from pipelines.factory import definitions_of
-from pipelines.reports.freshness import up_to_date
-from pipelines.sensors.health import health_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, Backlog, FakeEngine, site, table_status
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.reports.freshness import up_to_date
+from wal2lake.pipelines.sensors.health import health_sensor
 
 WINDOWS = (FreshnessWindow(r"public\.orders", 900, 3600), FreshnessWindow(r"public\..*", None, 86_400))
 QUIET = Backlog(has_changes=False)
@@ -32,7 +32,7 @@ def materialise(instance, table, seconds_ago, monkeypatch, version="77"):
     event = dg.AssetMaterialization(lake_key(site(FakeEngine()), table), tags={"dagster/data_version": version})
     instance.report_runless_asset_event(event)
     now = time.time() + seconds_ago
-    monkeypatch.setattr("pipelines.reports.freshness.time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr("wal2lake.pipelines.reports.freshness.time", SimpleNamespace(time=lambda: now))
 
 
 def test_the_first_pattern_that_matches_gives_a_table_its_policy():

@@ -10,15 +10,22 @@ from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.reports import SnapshotReport
-from pipelines.connector.files import BrokenConnector
-from pipelines.connector.key_parts import part, table_parts
-from pipelines.connector.keys import changes_key, incremental_key, lake_key, maintenance_key, snapshot_key, source_key
-from pipelines.connector.site import KnownTable
-from pipelines.factory import definitions_of
-from pipelines.reports import metadata
-from pipelines.reports.columns import column_lineage, lake_columns, type_text
-from pipelines.reports.stream_tally import ChangesTotals, TableTotals
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table
+from wal2lake.pipelines.connector.files import BrokenConnector
+from wal2lake.pipelines.connector.key_parts import part, table_parts
+from wal2lake.pipelines.connector.keys import (
+    changes_key,
+    incremental_key,
+    lake_key,
+    maintenance_key,
+    snapshot_key,
+    source_key,
+)
+from wal2lake.pipelines.connector.site import KnownTable
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.reports.columns import column_lineage, lake_columns, type_text
+from wal2lake.pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
 SITE = site(FakeEngine())
 TABLES = (ORDERS, PEOPLE, WEIRD)

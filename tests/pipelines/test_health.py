@@ -4,11 +4,11 @@ import dagster as dg
 import pytest
 
 from cdc_core.errors import SourceError
-from pipelines.checks.slot import judge_active, judge_lag
-from pipelines.connector.keys import changes_key
-from pipelines.sensors import health
-from pipelines.sensors.health import health_sensor
 from tests.pipelines.fake import Backlog, FakeEngine, site
+from wal2lake.pipelines.checks.slot import judge_active, judge_lag
+from wal2lake.pipelines.connector.keys import changes_key
+from wal2lake.pipelines.sensors import health
+from wal2lake.pipelines.sensors.health import health_sensor
 
 HERE = site(FakeEngine())
 

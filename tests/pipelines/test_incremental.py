@@ -10,18 +10,18 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from cdc_core.errors import SourceError
-from pipelines.assets import incremental_events
-from pipelines.assets.snapshots import READ_AGAIN_TAG
-from pipelines.connector.keys import changes_key, incremental_key, lake_key
-from pipelines.connector.partitions import neighbours, ranges_name
-from pipelines.connector.site import SnapshotPlan
-from pipelines.factory import definitions_of
-from pipelines.jobs.connector import incremental_job_name
-from pipelines.jobs.schedules import schedule_name, schedules
-from pipelines.jobs.slot_runs import consumes_slot
-from pipelines.sensors.connector import discovery_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site, table_status
 from tests.support.waits import wait_until
+from wal2lake.pipelines.assets import incremental_events
+from wal2lake.pipelines.assets.snapshots import READ_AGAIN_TAG
+from wal2lake.pipelines.connector.keys import changes_key, incremental_key, lake_key
+from wal2lake.pipelines.connector.partitions import neighbours, ranges_name
+from wal2lake.pipelines.connector.site import SnapshotPlan
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs.connector import incremental_job_name
+from wal2lake.pipelines.jobs.schedules import schedule_name, schedules
+from wal2lake.pipelines.jobs.slot_runs import consumes_slot
+from wal2lake.pipelines.sensors.connector import discovery_sensor
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 

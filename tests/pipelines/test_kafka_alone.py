@@ -7,13 +7,13 @@ import dagster as dg
 
 from cdc_core.engine.reports import BatchReport
 from cdc_core.lsn import Lsn
-from pipelines.assets import topics
-from pipelines.connector.files import load_sites
-from pipelines.connector.keys import changes_key, topic_key
-from pipelines.factory import definitions_of
-from pipelines.sensors.connector import slot_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, site
 from tests.support.waits import patient
+from wal2lake.pipelines.assets import topics
+from wal2lake.pipelines.connector.files import load_sites
+from wal2lake.pipelines.connector.keys import changes_key, topic_key
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.sensors.connector import slot_sensor
 
 FILE = """\
 database.hostname=h

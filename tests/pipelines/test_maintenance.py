@@ -7,9 +7,9 @@ import pytest
 
 from cdc_core.errors import TransientError
 from cdc_core.lake.write.maintain import MaintenanceResult
-from pipelines.factory import definitions_of
-from pipelines.jobs.maintenance import maintenance_key
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs.maintenance import maintenance_key
 
 
 @dataclass
@@ -40,7 +40,7 @@ class KeepingEngine(FakeEngine):
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: object())
+    monkeypatch.setattr("wal2lake.pipelines.factory.spark_resource", lambda site: object())
 
 
 def run(engine, selection=None):
@@ -72,7 +72,7 @@ def test_chosen_tables_alone():
 
 
 def test_a_conflict_is_tried_again(monkeypatch):
-    monkeypatch.setattr("pipelines.step.failure.RETRIES", dg.RetryPolicy(max_retries=1, delay=0))
+    monkeypatch.setattr("wal2lake.pipelines.step.failure.RETRIES", dg.RetryPolicy(max_retries=1, delay=0))
     result = run(KeepingEngine(error=TransientError("Another writer was faster.", "Run again.")))
     assert not result.success
     assert any(event.event_type_value == "STEP_UP_FOR_RETRY" for event in result.all_events)

@@ -7,10 +7,10 @@ import pytest
 
 from cdc_core.lsn import Lsn
 from cdc_core.reconcile.reports import Differences, KeyList, ReconcileReport, State, TableResult, Unrepaired
-from pipelines.checks.source import EQUAL
-from pipelines.connector.keys import lake_key
-from pipelines.factory import definitions_of
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
+from wal2lake.pipelines.checks.source import EQUAL
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.factory import definitions_of
 
 WRONG = TableResult(
     ORDERS, State.DIFFERENT, 10, found=Differences(KeyList(2, (("1",), ("2",))), changed=KeyList(1, (("3",),)))
@@ -34,7 +34,7 @@ class ComparingEngine(FakeEngine):
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: object())
+    monkeypatch.setattr("wal2lake.pipelines.factory.spark_resource", lambda site: object())
 
 
 def run(engine, job="shop_reconcile_job", **more):

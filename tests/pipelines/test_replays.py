@@ -9,14 +9,14 @@ import pytest
 from cdc_core.engine.reports import Paused
 from cdc_core.errors import TableError
 from cdc_core.schema.table import TableId
-from pipelines.connector.files import load_sites
-from pipelines.connector.keys import lake_key
-from pipelines.factory import definitions_of
-from pipelines.jobs.slot_runs import consumes_slot
 from tests.pipelines.fake import ORDERS, PEOPLE, WEIRD, FakeEngine, site, table_status
 from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS
 from tests.support.waits import patient
+from wal2lake.pipelines.connector.files import load_sites
+from wal2lake.pipelines.connector.keys import lake_key
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs.slot_runs import consumes_slot
 
 PAUSED = Paused("a reason", "a remedy", datetime.now(UTC), 3)
 WAITING = (table_status(ORDERS, quarantined=2), table_status(PEOPLE), table_status(WEIRD, paused=PAUSED))

@@ -10,13 +10,6 @@ from cdc_core.engine.reports import CheckReport, LakeJudgement, Paused, RuleResu
 from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
-from pipelines.assets.stream import StreamConfig
-from pipelines.checks.changes import expectations_key
-from pipelines.checks.slot import judge
-from pipelines.connector.keys import changes_key, lake_key, snapshot_key
-from pipelines.connector.partitions import partitions_name
-from pipelines.factory import definitions_of
-from pipelines.jobs.slot_runs import consumes_slot
 from tests.pipelines.fake import (
     ORDERS,
     PEOPLE,
@@ -29,6 +22,13 @@ from tests.pipelines.fake import (
     site,
     table_status,
 )
+from wal2lake.pipelines.assets.stream import StreamConfig
+from wal2lake.pipelines.checks.changes import expectations_key
+from wal2lake.pipelines.checks.slot import judge
+from wal2lake.pipelines.connector.keys import changes_key, lake_key, snapshot_key
+from wal2lake.pipelines.connector.partitions import partitions_name
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs.slot_runs import consumes_slot
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 
@@ -106,7 +106,7 @@ def test_tables_that_were_whole_before_a_snapshot_failed_need_not_be_read_again(
 
 
 def test_a_transient_error_is_left_to_the_retry_policy(instance):
-    from pipelines.step.failure import reported
+    from wal2lake.pipelines.step.failure import reported
 
     with pytest.raises(dg.Failure) as caught, reported():
         raise TransientError("The connection was cut.")

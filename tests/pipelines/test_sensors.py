@@ -9,13 +9,13 @@ import pytest
 
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
-from pipelines.connector import catalogue
-from pipelines.connector.partitions import partitions_name
-from pipelines.factory import definitions_of
-from pipelines.jobs.slot_runs import RETRY_SECONDS, YieldPolicy, run_to_come
-from pipelines.sensors.connector import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 from tests.pipelines.fake import ORDERS, PEOPLE, Backlog, FakeEngine, merge, round_of, site
 from tests.support.waits import patient
+from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.connector.partitions import partitions_name
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs.slot_runs import RETRY_SECONDS, YieldPolicy, run_to_come
+from wal2lake.pipelines.sensors.connector import Attempt, decide, discovery_sensor, is_dead, slot_sensor
 
 
 def evaluate(sensor, instance, cursor=None):
@@ -38,7 +38,7 @@ def test_tables_become_partitions_once_and_are_kept_in_the_catalogue(instance, t
 
 
 def test_new_tables_have_the_code_location_loaded_again_or_say_what_to_press(instance, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.sensors.reload._AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("wal2lake.pipelines.sensors.reload._AFTER_SECONDS", 0.0)
     asked = threading.Event()
     client = SimpleNamespace(reload_code=lambda timeout: asked.set())
     engine = FakeEngine(captured=(ORDERS, PEOPLE))
@@ -191,7 +191,7 @@ def test_a_run_whose_process_is_gone_is_ended_so_that_another_can_start(instance
 
 
 def test_a_run_that_still_reports_is_not_dead(instance, monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: SimpleNamespace(spark_session=None))
+    monkeypatch.setattr("wal2lake.pipelines.factory.spark_resource", lambda site: SimpleNamespace(spark_session=None))
     engine = FakeEngine(rounds=(round_of(merge(ORDERS)),))
     here = site(engine)
     result = definitions_of([here]).resolve_job_def("shop_stream_job").execute_in_process(instance=instance)

@@ -5,16 +5,16 @@ import pytest
 
 from cdc_core.errors import ConfigError
 from cdc_core.snapshot.signals.parse import ExecuteSnapshot, Log, SnapshotKind, StopSnapshot, action_of, read_signal
-from pipelines.connector.keys import snapshot_key
-from pipelines.factory import definitions_of
 from tests.pipelines.fake import FakeEngine, site
+from wal2lake.pipelines.connector.keys import snapshot_key
+from wal2lake.pipelines.factory import definitions_of
 
 SNAPSHOT = {"type": "execute-snapshot"}
 
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch):
-    monkeypatch.setattr("pipelines.factory.spark_resource", lambda site: object())
+    monkeypatch.setattr("wal2lake.pipelines.factory.spark_resource", lambda site: object())
 
 
 def press(engine, instance, op, config=None):
@@ -129,7 +129,7 @@ def test_many_tables_are_sent_in_signals_that_fit_a_signal_tables_row(instance):
 
 
 def test_a_signal_job_does_not_take_the_slots_place(instance):
-    from pipelines.jobs.slot_runs import consumes_slot
+    from wal2lake.pipelines.jobs.slot_runs import consumes_slot
 
     here = site(FakeEngine())
     press(FakeEngine(), instance, "signal")

@@ -5,16 +5,16 @@ import pytest
 
 from cdc_core.assemble import Connector
 from cdc_core.schema.table import TableId
-from pipelines.assets.snapshots import READ_AGAIN_TAG
-from pipelines.component import ConnectorComponent
-from pipelines.connector.files import load_sites
-from pipelines.connector.keys import lake_key, snapshot_key
-from pipelines.connector.partitions import partitions_name
-from pipelines.factory import definitions_of
-from pipelines.sensors.connector import slot_sensor
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS, test_session
 from tests.support.waits import patient
+from wal2lake.pipelines.assets.snapshots import READ_AGAIN_TAG
+from wal2lake.pipelines.component import ConnectorComponent
+from wal2lake.pipelines.connector.files import load_sites
+from wal2lake.pipelines.connector.keys import lake_key, snapshot_key
+from wal2lake.pipelines.connector.partitions import partitions_name
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.sensors.connector import slot_sensor
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -8,15 +8,15 @@ import pytest
 from cdc_core.errors import SourceError, TableError, TransientError
 from cdc_core.snapshot.notifications import BLOCKING, INCREMENTAL, INITIAL, Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress
-from pipelines.assets import snapshot_events
-from pipelines.assets.notification_events import PER_MINUTE, NotificationEvents
-from pipelines.connector.keys import snapshot_key
-from pipelines.connector.partitions import partitions_name
-from pipelines.factory import definitions_of
-from pipelines.reports import metadata
-from pipelines.step import failure
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
 from tests.support.waits import patient
+from wal2lake.pipelines.assets import snapshot_events
+from wal2lake.pipelines.assets.notification_events import PER_MINUTE, NotificationEvents
+from wal2lake.pipelines.connector.keys import snapshot_key
+from wal2lake.pipelines.connector.partitions import partitions_name
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.reports import metadata
+from wal2lake.pipelines.step import failure
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 

@@ -24,9 +24,9 @@ RUN = """
 import json, sys
 import dagster as dg
 from pathlib import Path
-from pipelines.connector.files import load_sites
-from pipelines.connector.partitions import partitions_name
-from pipelines.factory import definitions_of
+from wal2lake.pipelines.connector.files import load_sites
+from wal2lake.pipelines.connector.partitions import partitions_name
+from wal2lake.pipelines.factory import definitions_of
 
 (site,), _ = load_sites([Path(sys.argv[1])])
 config = {"resources": {"spark_shop": {"config": {"spark_config": json.loads(sys.argv[2])}}}}

@@ -26,18 +26,18 @@ from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.changes import PauseCause
-from pipelines.assets import stream
-from pipelines.assets.stream_events import StreamEvents
-from pipelines.connector.keys import changes_key, lake_key
-from pipelines.factory import definitions_of
-from pipelines.jobs.slot_runs import YieldPolicy, consumes_slot
-from pipelines.reports.provenance import lake_tags
-from pipelines.step import background
-from pipelines.step.background import BackgroundWork
-from pipelines.step.interrupts import held
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
 from tests.support.spark import change, change_schema, row_type
 from tests.support.waits import patient
+from wal2lake.pipelines.assets import stream
+from wal2lake.pipelines.assets.stream_events import StreamEvents
+from wal2lake.pipelines.connector.keys import changes_key, lake_key
+from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs.slot_runs import YieldPolicy, consumes_slot
+from wal2lake.pipelines.reports.provenance import lake_tags
+from wal2lake.pipelines.step import background
+from wal2lake.pipelines.step.background import BackgroundWork
+from wal2lake.pipelines.step.interrupts import held
 
 WAIT_SECONDS = patient(30)
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("somewhere"), "definitions"), "any")
@@ -48,7 +48,7 @@ QUEUED = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": ORIGIN}
 def quick(no_spark, monkeypatch):
     monkeypatch.setattr(stream, "FIRST_REPORT_SECONDS", 0.2)
     monkeypatch.setattr(background, "_TICK_SECONDS", 0.02)
-    monkeypatch.setattr("pipelines.jobs.slot_runs.POLL_SECONDS", 0.1)
+    monkeypatch.setattr("wal2lake.pipelines.jobs.slot_runs.POLL_SECONDS", 0.1)
 
 
 def run(here, instance, report_seconds=60.0, **more):

@@ -5,8 +5,8 @@ import pytest
 
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
 from cdc_core.lsn import Lsn
-from pipelines.reports.stream_tally import RunTally
 from tests.pipelines.fake import ORDERS, PEOPLE
+from wal2lake.pipelines.reports.stream_tally import RunTally
 
 
 class Clock:

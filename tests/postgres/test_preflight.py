@@ -9,7 +9,7 @@ import pytest
 from cdc_core.option import Secret
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions, PublicationAutocreateMode
-from cdc_core.postgres.preflight import Finding, Severity, run_checks, script
+from cdc_core.postgres.preflight import Finding, FindingSeverity, run_checks, script
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.schema.table import TableId
@@ -32,7 +32,7 @@ def public(table: TableId) -> bool:
     return table.schema == "public"
 
 
-def failures(findings: list[Finding], severity: Severity = Severity.ERROR) -> dict[str, Finding]:
+def failures(findings: list[Finding], severity: FindingSeverity = FindingSeverity.ERROR) -> dict[str, Finding]:
     return {finding.check: finding for finding in findings if not finding.ok and finding.severity is severity}
 
 
@@ -59,12 +59,12 @@ def test_a_server_that_cannot_be_reached_is_the_one_finding(options: PostgresOpt
 def test_a_table_without_identity_is_a_warning(options: PostgresOptions) -> None:
     findings = run_checks(options, public)
     assert failures(findings) == {}
-    warned = failures(findings, Severity.WARNING)["replica identity"]
+    warned = failures(findings, FindingSeverity.WARNING)["replica identity"]
     assert "public.keyless" in warned.found and "public.a" not in warned.found
 
 
 def test_an_include_list_that_leaves_nothing_is_a_warning(options: PostgresOptions) -> None:
-    finding = failures(run_checks(options, lambda _: False), Severity.WARNING)["captured tables"]
+    finding = failures(run_checks(options, lambda _: False), FindingSeverity.WARNING)["captured tables"]
     assert "None of the database's 2 tables" in finding.found
 
 
@@ -151,7 +151,7 @@ def test_a_slot_in_use_is_a_warning_and_one_of_another_plugin_an_error(options: 
         connection.execute("create publication p for all tables")
         named = replace(options, publication_name="p")
         with ReplicationStream(named):
-            assert "in use" in failures(run_checks(named, public), Severity.WARNING)["slot"].found
+            assert "in use" in failures(run_checks(named, public), FindingSeverity.WARNING)["slot"].found
         other = replace(named, plugin_name=OutputPlugin.DECODERBUFS)
         assert "uses output plugin pgoutput" in failures(run_checks(other, public))["slot"].found
         slot.drop(connection, options.slot_name)
@@ -189,7 +189,7 @@ def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_its_settings(m
         cluster.execute(database, "create table t (id int primary key)")
         options = options_for(cluster, database)
         findings = run_checks(options, public)
-        errors, warnings = failures(findings), failures(findings, Severity.WARNING)
+        errors, warnings = failures(findings), failures(findings, FindingSeverity.WARNING)
         assert "wal_level is replica" in errors["wal_level"].found
         nobody = replace(options, database_user="nobody", database_password=Secret(), publication_name="p")
         monkeypatch.setenv("PGPASSWORD", cluster.password)

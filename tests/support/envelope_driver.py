@@ -18,9 +18,9 @@ from cdc_core.decode.pgoutput import StreamState, sort_segment
 from cdc_core.decode.plugins import translator
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.events.envelope.context import EnvelopeContext
-from cdc_core.events.envelope.snapshot_events import SnapshotEvents
-from cdc_core.events.envelope.stream_events import StreamEvents
-from cdc_core.events.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.events.envelope.snapshot_events import SnapshotRecords
+from cdc_core.events.envelope.stream_events import StreamRecords
+from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect, connection_string
 from cdc_core.postgres.replication import plugin, publication, slot
@@ -82,9 +82,9 @@ class EnvelopeDriver:
         """Read every captured table at one snapshot."""
         target = connection_string(self.config.postgres)
         with SnapshotHolder(connect(self.config.postgres)) as holder:
-            facts = SnapshotFacts(int(holder.facts.lsn), holder.facts.txid, holder.facts.timestamp_us)
+            facts = EventSnapshot(int(holder.facts.lsn), holder.facts.txid, holder.facts.timestamp_us)
             tables = Catalog(holder.connection).tables(self.selection.includes_in_snapshot)
-            events = SnapshotEvents()
+            events = SnapshotRecords()
             for table in sorted(tables, key=lambda one: self.selection.position(one.id)):
                 made = self.table_events(table, snapshot=True)
                 names = tuple(column.name for column in table.columns)
@@ -140,9 +140,9 @@ class EnvelopeDriver:
             stop.set()
             thread.join(patient(20))
 
-    def _stream_events(self) -> StreamEvents:
+    def _stream_events(self) -> StreamRecords:
         wants = MessageSelection(self.config.selection)
-        return StreamEvents(
+        return StreamRecords(
             self.context,
             self.table_events,
             wants_message=lambda prefix: prefix != "the end" and wants.includes(prefix),

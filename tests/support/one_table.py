@@ -24,7 +24,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.stores.changelog import Reached, append_changes
-from cdc_core.lake.write.replace import SnapshotFacts, commit_snapshot, prepare, write_rows
+from cdc_core.lake.write.replace import SnapshotCommit, commit_snapshot, prepare, write_rows
 from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rule_files import RuleFiles
 from cdc_core.schema.table import TableSchema
@@ -99,7 +99,7 @@ class OneTable:
 
     def snapshot(
         self, token: int, rows: Iterable[dict[str, Any]], lsn: int = 0, schema_version: int = 0
-    ) -> SnapshotFacts:
+    ) -> SnapshotCommit:
         """Make rows the lake's content, at the position and in the schema version given."""
         at = {"__commit_lsn": lsn, "__tx_index": -1, "__commit_ts": AT}
         schema = lake_schema(self.row)

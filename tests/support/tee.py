@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from cdc_core.events.envelope.batch import Batch
+from cdc_core.events.envelope.batch import EventBatch
 from cdc_core.events.envelope.record import RECORDS, in_order
 from cdc_core.events.format.outlet import EventOutlet
 
@@ -15,9 +15,9 @@ from cdc_core.events.format.outlet import EventOutlet
 class Tee:
     """``groups`` are the batches whose records are written together, in the order of (seq, sub)."""
 
-    groups: list[list[Batch]] = field(default_factory=lambda: [[]])
+    groups: list[list[EventBatch]] = field(default_factory=lambda: [[]])
 
-    def records(self, batch: Batch) -> pa.Table:
+    def records(self, batch: EventBatch) -> pa.Table:
         self.groups[-1].append(batch)
         return RECORDS.empty_table()
 

@@ -22,7 +22,7 @@ from cdc_core.reconcile.reports import State
 from cdc_core.schema.table import TableId
 from tests.support.waits import unmet_by, wait_until
 
-LOCATION = "pipelines.definitions"
+LOCATION = "wal2lake.pipelines.definitions"
 TABLES = tuple(TableId("shop", name) for name in ("customers", "orders", "page_views", "products"))
 VIEWS = 2_000_000
 REFUSED = 3

@@ -29,7 +29,7 @@ from cdc_core.snapshot.modes import mode_actions
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdoptRequest:
     """``fills``: the lake is filled by a snapshot, else it gets events only. ``accepts_gap``: the slot may be past the
     offset. ``writes``: what was decided is written.
     """
@@ -40,7 +40,7 @@ class Asked:
     writes: bool = True
 
 
-def adopt(context: RunContext, asked: Asked) -> AdoptReport:
+def adopt(context: RunContext, asked: AdoptRequest) -> AdoptReport:
     """Take the slot over; the next run goes on from there. Raises CdcError if it cannot be done without a gap."""
     context.config.require_carried()
     if not (context.has_lake or context.has_kafka):
@@ -60,7 +60,7 @@ class _Takeover:
     def __init__(
         self,
         context: RunContext,
-        asked: Asked,
+        asked: AdoptRequest,
         offset: OffsetInSlot,
         source: Source,
         tables: list[TableSchema],

@@ -29,14 +29,14 @@ if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.reconcile.between import SlotChanges
     from cdc_core.reconcile.changelog import ChangelogCheck
     from cdc_core.reconcile.compare import Comparisons
-    from cdc_core.reconcile.partial import Part
+    from cdc_core.reconcile.partial import ComparedPart
     from cdc_core.reconcile.repair_run import RepairRun
     from cdc_core.reconcile.reports import ReconcileReport, TableResult
     from cdc_core.reconcile.target import Records
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReconcileRequest:
     """What a comparison is asked for: ``limit`` is the number of keys of each kind that are named.
 
     ``repair``: rows that differ are read again and written. ``sample``: the number of ranges of each side that are
@@ -55,7 +55,7 @@ class Asked:
 def reconcile(
     context: RunContext,
     tables: Sequence[TableId] | None,
-    asked: Asked,
+    asked: ReconcileRequest,
     on_table: Callable[[TableResult], None] | None,
 ) -> ReconcileReport:
     """Compare the lake tables of ``tables`` (None: of all captured ones) with the source under one snapshot of it.
@@ -65,7 +65,7 @@ def reconcile(
     from cdc_core.reconcile.journal import Journal
     from cdc_core.reconcile.reports import ReconcileReport, left_out
     from cdc_core.reconcile.run import ReconcileRun
-    from cdc_core.reconcile.view import View
+    from cdc_core.reconcile.view import SourceView
 
     config, tell = context.config, on_table or (lambda result: None)
     config.require_lake()
@@ -94,7 +94,7 @@ def reconcile(
             results[result.table] = result
 
         found = []
-        with View.open(source, bounds) as view:
+        with SourceView.open(source, bounds) as view:
             lsn = view.shown.lsn
             for each in ReconcileRun(source, comparisons, part, changelogs).compare(compared, view):
                 note(each.result)
@@ -127,18 +127,20 @@ def _slot_changes(context: RunContext, source: Source, compared: list[TableSchem
     )
 
 
-def _comparisons(context: RunContext, source: Source, records: Records, slot: SlotChanges, asked: Asked) -> Comparisons:
+def _comparisons(
+    context: RunContext, source: Source, records: Records, slot: SlotChanges, asked: ReconcileRequest
+) -> Comparisons:
     from cdc_core.reconcile.compare import Comparisons
     from cdc_core.reconcile.read_plan import ReadPlan
-    from cdc_core.reconcile.source_side import Pace
+    from cdc_core.reconcile.source_side import ReadPace
 
     options = context.config.reconcile
     plan = ReadPlan(source, options.reconcile_rows_per_second, is_sample=asked.sample is not None)
-    pace = Pace(options.reconcile_rows_per_second)
+    pace = ReadPace(options.reconcile_rows_per_second)
     return Comparisons(records, slot, plan, pace, asked.limit, context.spark, options.reconcile_spark_bytes)
 
 
-def _changelog_check(context: RunContext, records: Records, asked: Asked) -> ChangelogCheck:
+def _changelog_check(context: RunContext, records: Records, asked: ReconcileRequest) -> ChangelogCheck:
     from cdc_core.reconcile.changelog import ChangelogCheck
 
     most_bytes = context.config.reconcile.reconcile_changelog_bytes
@@ -157,23 +159,23 @@ def _log(context: RunContext) -> ReconciliationLog:
     return ReconciliationLog(context.paths.reconciliations, config.lake.lake_history_minutes, keep)
 
 
-def _part(context: RunContext, asked: Asked, tables: Sequence[TableId]) -> Part:
+def _part(context: RunContext, asked: ReconcileRequest, tables: Sequence[TableId]) -> ComparedPart:
     """Which rows are compared; a table that was never compared as a whole is."""
     from cdc_core.lake.epochs import epoch_of
     from cdc_core.lake.stores.reconciliations import read_reconciliations
-    from cdc_core.reconcile.partial import Part
+    from cdc_core.reconcile.partial import ComparedPart
 
     if asked.sample is not None:
-        return Part(sample=asked.sample, seed=time.time_ns())
+        return ComparedPart(sample=asked.sample, seed=time.time_ns())
     if asked.since is None:
-        return Part()
+        return ComparedPart()
     if not isinstance(asked.since, str):
-        return Part(since=dict.fromkeys(tables, asked.since))
+        return ComparedPart(since=dict.fromkeys(tables, asked.since))
     last: dict[TableId, Lsn | datetime] = {}
     for each in read_reconciliations(context.paths.reconciliations, epoch_of(context.scope)):
         if each.kind != "sample" and each.rows is not None:
             last[each.table] = each.lsn
-    return Part(since=last, is_since=True)
+    return ComparedPart(since=last, is_since=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import closing
 
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.engine.reading.delivered import Place, place_of
+from cdc_core.engine.reading.delivered import DeliveredPlace, place_of
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.errors import SourceError
 from cdc_core.events.stream.segments import SlotSegments
@@ -54,7 +54,7 @@ class OffsetInSlot:
         self._require_slot()
         self._describe()
 
-    def place(self, *, reads_rows: bool) -> Place:
+    def place(self, *, reads_rows: bool) -> DeliveredPlace:
         """Return what was delivered, from the slot's stream; nothing if Debezium's snapshot had not ended.
 
         ``reads_rows``: every destination gets all rows by a snapshot of its own, else that of Debezium must have ended.
@@ -62,7 +62,7 @@ class OffsetInSlot:
         """
         self._check_snapshot(reads_rows)
         if self._offset.in_snapshot:
-            return Place(Delivered(Lsn(0)))
+            return DeliveredPlace(Delivered(Lsn(0)))
         self._check_gap()
         place = self._look_up()
         self._describe_place(place)
@@ -128,14 +128,14 @@ class OffsetInSlot:
             )
         self.found.append(f"{gap}; accepted: it goes on from the slot")
 
-    def _look_up(self) -> Place:
+    def _look_up(self) -> DeliveredPlace:
         try:
             with closing(self._segments()) as segments:
                 return place_of(self._offset, segments)
         except SourceError:
             if not self._accepts_gap:
                 raise
-            return Place(Delivered(self.confirmed))  # the slot has passed it, which was accepted
+            return DeliveredPlace(Delivered(self.confirmed))  # the slot has passed it, which was accepted
 
     def _segments(self) -> Generator[SortedSegment, None, None]:
         """The slot's stream from the offset on, up to the end of the WAL as it is now; the slot stays where it is."""
@@ -152,7 +152,7 @@ class OffsetInSlot:
                 elif not segments.is_open and segments.wal_end >= end:
                     return
 
-    def _describe_place(self, place: Place) -> None:
+    def _describe_place(self, place: DeliveredPlace) -> None:
         part = place.delivered.part
         if part is None:
             self.found.append(f"every transaction up to {place.delivered.commit_lsn} was sent, and nothing after it")

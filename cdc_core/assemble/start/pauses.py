@@ -15,12 +15,12 @@ _log = logging.getLogger(__name__)
 def pause_unread(context: RunContext, found: Mapping[TableId, tuple[str, str]], cause: PauseCause, why: str) -> None:
     """Pause tables with their reason and remedy, which are of one cause; ``why`` they are to be read is recorded."""
     from cdc_core.lake.schema.lake_schema import lake_properties
-    from cdc_core.lake.stores.schema_log import History, SchemaLog
+    from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 
     log = SchemaLog(context.paths.schema_versions, lake_properties(context.config.lake.lake_history_minutes))
     histories = log.read()
     for table, (reason, remedy) in found.items():
-        known = histories.get(table, History({}))
+        known = histories.get(table, TableHistory({}))
         newest = max(known.versions, default=0)
         if known.reread is None or known.reread[0] < newest:
             log.want_reread(table, why, newest, 0)

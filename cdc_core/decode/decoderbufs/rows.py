@@ -53,7 +53,7 @@ _NUMBERS: dict[int, tuple[int, texts.TextOf]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlaces:
+class ProtobufRowPlaces:
     """Row messages of one table and one kind: ``at[N]`` their frames, from ``starts[N]`` (their fifth field) to
     ``ends[N]``; ``heads[N]`` where the whole messages start.
     """
@@ -66,9 +66,9 @@ class RowPlaces:
     starts: np.ndarray
     ends: np.ndarray
 
-    def some(self, rows: np.ndarray) -> RowPlaces:
+    def some(self, rows: np.ndarray) -> ProtobufRowPlaces:
         """Return some rows, by their indices."""
-        return RowPlaces(
+        return ProtobufRowPlaces(
             self.table, self.op, self.at[rows], self.lsn[rows], self.heads[rows], self.starts[rows], self.ends[rows]
         )
 
@@ -84,7 +84,7 @@ class _Format:
     tail: bytes
 
 
-def decode(wire: Wire, places: RowPlaces) -> Iterator[RowGroup]:
+def decode(wire: Wire, places: ProtobufRowPlaces) -> Iterator[RowGroup]:
     """Return the rows in groups of one format each. Raises ProtocolError for what the plug-in does not send."""
     for first in range(0, len(places.at), _CHUNK_ROWS):
         left = places.some(np.arange(first, min(first + _CHUNK_ROWS, len(places.at))))
@@ -135,7 +135,7 @@ def table_of(quoted: str) -> TableId:
     return TableId(schema, table)
 
 
-def _format(wire: Wire, places: RowPlaces) -> _Format:
+def _format(wire: Wire, places: ProtobufRowPlaces) -> _Format:
     """Take the first row apart."""
     text = wire.data[int(places.heads[0]) : int(places.ends[0])].tobytes()
     try:
@@ -158,7 +158,7 @@ def _format_of(message: Any) -> _Format:
     return _Format(tuple(columns), tuple(literals), bool(message.new_tuple), bool(message.old_tuple), tail)
 
 
-def _walk(wire: Wire, places: RowPlaces, of_format: _Format) -> tuple[np.ndarray, _Tuple | None, _Tuple | None]:
+def _walk(wire: Wire, places: ProtobufRowPlaces, of_format: _Format) -> tuple[np.ndarray, _Tuple | None, _Tuple | None]:
     """Return which rows are of the format, and the values of their tuples."""
     ok, at = np.ones(len(places.at), dtype=bool), places.starts
     new = old = None

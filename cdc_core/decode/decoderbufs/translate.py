@@ -17,12 +17,12 @@ import numpy as np
 
 from cdc_core.decode.byte_reader import ByteReader
 from cdc_core.decode.decoderbufs.message import BEGIN, COMMIT, DELETE, INSERT, UPDATE
-from cdc_core.decode.decoderbufs.rows import RowPlaces, decode, table_of
+from cdc_core.decode.decoderbufs.rows import ProtobufRowPlaces, decode, table_of
 from cdc_core.decode.gather import gather_binary
 from cdc_core.decode.held import HeldSegments
 from cdc_core.decode.pgoutput import write
 from cdc_core.decode.plugin import Relations
-from cdc_core.decode.row_writer import MOST_BYTES, Pieces, RowGroup, RowWriter
+from cdc_core.decode.row_writer import MOST_BYTES, Pieces, RowGroup, RowGroupWriter
 from cdc_core.decode.segment import FRAME_HEADER, Segment, grouped
 from cdc_core.decode.wire import Wire
 from cdc_core.errors import ProtocolError
@@ -51,7 +51,7 @@ class DecoderbufsTranslator:
     """As ``Translator``. ``folder``: where large transactions are kept."""
 
     def __init__(self, relations: Relations, folder: Path | None = None) -> None:
-        self._writer = RowWriter(relations)
+        self._writer = RowGroupWriter(relations)
         self._held = HeldSegments(folder)
         # LSN, xid and commit time of the BEGIN of the transaction that is kept.
         self._begun: tuple[int, int, int] | None = None
@@ -137,7 +137,9 @@ def _groups(wire: Wire, heads: _Heads) -> Iterator[RowGroup]:
         for op in (INSERT, UPDATE, DELETE):
             at = rows[(of_table == number) & (heads.op[rows] == op)]
             if len(at):
-                places = RowPlaces(table, op, at, heads.lsn[at], heads.starts[at], heads.rest[at], heads.ends[at])
+                places = ProtobufRowPlaces(
+                    table, op, at, heads.lsn[at], heads.starts[at], heads.rest[at], heads.ends[at]
+                )
                 yield from decode(wire, places)
 
 

@@ -62,7 +62,7 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
     """
     frames = Frames(segment)
     found = find_transactions(frames, state)
-    versions = _Versions(frames, state, describe)
+    versions = _RelationVersions(frames, state, describe)
     _check_types(frames)
     # row-wise: truncates and logical messages are rare, and each is a value of its own
     truncates = [_truncate(frames, found, versions, state, int(at)) for at in np.flatnonzero(frames.kinds == TRUNCATE)]
@@ -94,7 +94,7 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
     return sorted_segment
 
 
-class _Versions:
+class _RelationVersions:
     """Every relation version in force somewhere in the segment.
 
     A version is looked up by (OID, frame): its key is OID · 2³² + the frame that announced it + 1 (0 for those of
@@ -155,7 +155,7 @@ class _Versions:
 
 
 def _runs(
-    frames: Frames, found: Transactions, versions: _Versions, first_seq: int, max_bytes: int
+    frames: Frames, found: Transactions, versions: _RelationVersions, first_seq: int, max_bytes: int
 ) -> Iterator[RelationRun]:
     rows = np.flatnonzero(_IS_TUPLE[frames.kinds])
     if not len(rows):
@@ -217,7 +217,9 @@ def _check_types(frames: Frames) -> None:
         cursor.end()
 
 
-def _truncate(frames: Frames, found: Transactions, versions: _Versions, state: StreamState, at: int) -> Truncate:
+def _truncate(
+    frames: Frames, found: Transactions, versions: _RelationVersions, state: StreamState, at: int
+) -> Truncate:
     lsn = int(frames.lsn[at])
     cursor = Cursor(frames.payload(at), lsn, "a Truncate message")
     cursor.take(1)

@@ -27,7 +27,7 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JsonValues:
     """Values of N messages: ``starts[N]``, ``ends[N]`` without quotes; ``first[N]`` is the value's first byte."""
 
     starts: np.ndarray
@@ -52,22 +52,22 @@ class JsonBytes(Wire):
         self._quotes = np.append(quotes, len(data))
         self._delimiters: np.ndarray | None = None
 
-    def values(self, at: np.ndarray) -> tuple[Found, Any]:
+    def values(self, at: np.ndarray) -> tuple[JsonValues, Any]:
         """Return the values at the positions, and the positions behind them."""
         first = self.u8(at)
         is_text = first == _QUOTE
         if is_text.all():
             ends = self._next(self._quotes, at + 1)
-            return Found(self.inside(at + 1), ends, first), self.inside(ends + 1)
+            return JsonValues(self.inside(at + 1), ends, first), self.inside(ends + 1)
         if self._delimiters is None:
             self._delimiters = np.append(np.flatnonzero(_DELIMITERS[self.data[: self.size]]), self.size)
         ends = self._next(self._delimiters, at)
         if is_text.any():
             of_text = np.flatnonzero(is_text)
             ends[of_text] = self._next(self._quotes, at[of_text] + 1)
-        return Found(self.inside(at + is_text), ends, first), self.inside(ends + is_text)
+        return JsonValues(self.inside(at + is_text), ends, first), self.inside(ends + is_text)
 
-    def text(self, found: Found, rows: np.ndarray | None) -> pa.Array:
+    def text(self, found: JsonValues, rows: np.ndarray | None) -> pa.Array:
         """Return values as PostgreSQL's text, binary[N], null for null; ``rows``: indices, None for all."""
         starts, ends, first = found.starts, found.ends, found.first
         if rows is not None:

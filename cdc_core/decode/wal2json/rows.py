@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cdc_core.decode.plugin import SeenColumn
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.decode.row_writer import RowGroup
-from cdc_core.decode.wal2json.json_bytes import Found, JsonBytes, Path, leaves, plain
+from cdc_core.decode.wal2json.json_bytes import JsonBytes, JsonValues, Path, leaves, plain
 from cdc_core.errors import ProtocolError
 from cdc_core.schema.table import TableId
 
@@ -30,7 +30,7 @@ _OPS = {"I": ord("I"), "U": ord("U"), "D": ord("D"), "insert": ord("I"), "update
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlaces:
+class JsonRowPlaces:
     """Row changes: ``at[N]`` their frames, from ``starts[N]`` to ``ends[N]``."""
 
     at: np.ndarray
@@ -38,13 +38,13 @@ class RowPlaces:
     starts: np.ndarray
     ends: np.ndarray
 
-    def some(self, rows: np.ndarray | slice) -> RowPlaces:
+    def some(self, rows: np.ndarray | slice) -> JsonRowPlaces:
         """Return some rows."""
-        return RowPlaces(self.at[rows], self.lsn[rows], self.starts[rows], self.ends[rows])
+        return JsonRowPlaces(self.at[rows], self.lsn[rows], self.starts[rows], self.ends[rows])
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
+class _JsonFormat:
     """``literals`` are before, between and behind the values; ``new`` and ``old`` map columns to numbers of values.
 
     ``has_old``: there is an old tuple, perhaps of nulls only, which format 1 leaves out.
@@ -58,7 +58,7 @@ class _Format:
     has_old: bool
 
 
-def decode(data: JsonBytes, rows: RowPlaces) -> Iterator[RowGroup]:
+def decode(data: JsonBytes, rows: JsonRowPlaces) -> Iterator[RowGroup]:
     """Return the rows in groups of one format each. Raises ProtocolError for what the plug-in does not send."""
     for first in range(0, len(rows.at), _CHUNK_ROWS):
         left = rows.some(slice(first, first + _CHUNK_ROWS))
@@ -72,7 +72,7 @@ def decode(data: JsonBytes, rows: RowPlaces) -> Iterator[RowGroup]:
             left = left.some(np.flatnonzero(~ok))
 
 
-def _format(data: JsonBytes, rows: RowPlaces) -> _Format:
+def _format(data: JsonBytes, rows: JsonRowPlaces) -> _JsonFormat:
     """Take the first row apart."""
     text = data.data[int(rows.starts[0]) : int(rows.ends[0])].tobytes()
     try:
@@ -91,7 +91,7 @@ def _format(data: JsonBytes, rows: RowPlaces) -> _Format:
     except (ValueError, LookupError):
         raise ProtocolError("", int(rows.lsn[0]), "a row as wal2json writes it", "other text") from None
     has_old = op == _DELETE or bool(old) or (op == _UPDATE and ("kind",) in values)
-    return _Format(table, op, (*literals, text[last:]), tuple(new), tuple(old), has_old)
+    return _JsonFormat(table, op, (*literals, text[last:]), tuple(new), tuple(old), has_old)
 
 
 def _is_value(path: Path) -> bool:
@@ -121,7 +121,7 @@ def _columns(
     return new, old
 
 
-def _walk(data: JsonBytes, rows: RowPlaces, of_format: _Format) -> tuple[np.ndarray, list[Found]]:
+def _walk(data: JsonBytes, rows: JsonRowPlaces, of_format: _JsonFormat) -> tuple[np.ndarray, list[JsonValues]]:
     at, values = rows.starts, []
     ok = np.ones(len(rows.at), dtype=bool)
     for literal in of_format.literals[:-1]:
@@ -134,7 +134,7 @@ def _walk(data: JsonBytes, rows: RowPlaces, of_format: _Format) -> tuple[np.ndar
 
 
 def _group(
-    data: JsonBytes, rows: RowPlaces, of_format: _Format, values: list[Found], chosen: np.ndarray | None
+    data: JsonBytes, rows: JsonRowPlaces, of_format: _JsonFormat, values: list[JsonValues], chosen: np.ndarray | None
 ) -> RowGroup:
     columns = of_format.new or of_format.old
     return RowGroup(
@@ -154,7 +154,7 @@ def _group(
 def _tuple(
     data: JsonBytes,
     columns: Sequence[tuple[SeenColumn, int]],
-    values: list[Found],
+    values: list[JsonValues],
     chosen: np.ndarray | None,
     count: int,
 ) -> RawColumns:
@@ -162,7 +162,7 @@ def _tuple(
     return RawColumns(tuple(column.name for column, _ in columns), text, (None,) * len(text), count)
 
 
-def _text(data: JsonBytes, column: SeenColumn, found: Found, chosen: np.ndarray | None) -> pa.Array:
+def _text(data: JsonBytes, column: SeenColumn, found: JsonValues, chosen: np.ndarray | None) -> pa.Array:
     text = data.text(found, chosen)
     if column.type_oid != _BYTEA:
         return text

@@ -17,10 +17,10 @@ import pyarrow as pa
 from cdc_core.decode.byte_reader import ByteReader
 from cdc_core.decode.pgoutput import write
 from cdc_core.decode.plugin import Relations
-from cdc_core.decode.row_writer import Pieces, RowGroup, RowWriter
+from cdc_core.decode.row_writer import Pieces, RowGroup, RowGroupWriter
 from cdc_core.decode.segment import FRAME_HEADER, Segment
 from cdc_core.decode.wal2json.json_bytes import JsonBytes, leaves, plain
-from cdc_core.decode.wal2json.rows import RowPlaces, decode
+from cdc_core.decode.wal2json.rows import JsonRowPlaces, decode
 from cdc_core.errors import ProtocolError
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -53,7 +53,7 @@ class Wal2JsonTranslator:
 
     def __init__(self, relations: Relations) -> None:
         self._relations = relations
-        self._writer = RowWriter(relations)
+        self._writer = RowGroupWriter(relations)
         self._begun: _Commit | None = None
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Wal2JsonTranslator:
             if frame is not None:
                 pieces.add(np.array([at]), frame)
         rows = np.flatnonzero(_ROWS[kinds])
-        groups += decode(data, RowPlaces(rows, lsn[rows], starts[rows], ends[rows]))
+        groups += decode(data, JsonRowPlaces(rows, lsn[rows], starts[rows], ends[rows]))
         self._writer.write(groups, pieces, truncates)
         yield from pieces.segments()[0]
 

@@ -18,7 +18,7 @@ Outcomes = Mapping[TableId, SnapshotReport | CdcError]
 ReadTables = Callable[[Mapping[TableId, int]], Outcomes]
 
 
-class Lake(Protocol):
+class BlockingTarget(Protocol):
     """The operations of the lake that blocking snapshots use."""
 
     def reserve(self, tables: Sequence[TableId]) -> dict[TableId, int] | None:
@@ -40,7 +40,7 @@ class BlockingSnapshots:
         self._notifier = notifier
         self._should_stop = should_stop
 
-    def take(self, wanted: Sequence[TableId], lake: Lake) -> Outcomes | None:
+    def take(self, wanted: Sequence[TableId], lake: BlockingTarget) -> Outcomes | None:
         """Read tables; returns the results of those that are not to be read again, None if nothing was begun."""
         numbers = None if self._should_stop() else lake.reserve(wanted)
         if numbers is None:

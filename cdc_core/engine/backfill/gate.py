@@ -35,7 +35,7 @@ from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
 from cdc_core.lake.rows.survey import hidden, is_op
 from cdc_core.lake.stores.quarantine import write_quarantine
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.snapshot.refused import Quarantining, Refused, counted
+from cdc_core.snapshot.refused import Quarantining, RefusedRows, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ChunkGate:
             rows = states.rows.filter(pa.array(mask))
             # A row that was deleted since has no one to wait for.
             exist = pa.array(is_live(rows))
-            refused = Refused(rows.filter(exist), reasons.filter(exist))
+            refused = RefusedRows(rows.filter(exist), reasons.filter(exist))
             self._keep(refused, states.rows.num_rows, int(np.count_nonzero(compared.effects)))
         if gone.num_rows:
             states = self._states(*self._without(chunks, changes, gone, are_gone=True))
@@ -171,14 +171,14 @@ class ChunkGate:
         known = KeyIndex.of(self._key, conform(states.keys, keys.schema))[0]
         return keys.filter(pa.array(known.match(keys) < 0))
 
-    def _keep(self, refused: Refused, rows: int, waiting: int) -> None:
+    def _keep(self, refused: RefusedRows, rows: int, waiting: int) -> None:
         """Quarantine states, as rows that were read at the LSN up to which the lake table is merged."""
         slices, table, count = self.slices, self.target.table, refused.rows.num_rows
         if not count:
             return
         slices.checks.require_limits(table.id, count, rows, waiting + count)
         lsn = pa.array(np.full(count, self.target.to_lsn, dtype=np.int64))
-        placed = Refused(with_column(refused.rows, "__commit_lsn", lsn), refused.reasons)
+        placed = RefusedRows(with_column(refused.rows, "__commit_lsn", lsn), refused.reasons)
         into = Quarantining(
             slices.paths, slices.scope, table, self.target.schema.schema_version, slices.writer.history_minutes
         )

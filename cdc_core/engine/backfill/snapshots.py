@@ -43,7 +43,7 @@ from cdc_core.snapshot.signals.rows import SignalRow
 _log = logging.getLogger(__name__)
 
 
-class Lake(staged_writes.Lake, blocking.Lake, Protocol):
+class SnapshotTarget(staged_writes.StagedTarget, blocking.BlockingTarget, Protocol):
     """The operations of the lake that snapshots use (``cdc_core.engine.round.backfill_target.BackfillTarget``)."""
 
 
@@ -108,7 +108,7 @@ class LakeSnapshots:
             self._follow(last)
             failpoints.hit(failpoints.AFTER_SIGNAL)
 
-    def between_rounds(self, lake: Lake, passed: int) -> None:
+    def between_rounds(self, lake: SnapshotTarget, passed: int) -> None:
         """Do what is due between two rounds; ``passed`` is the LSN up to which everything received is processed."""
         if self._processor.ask(str(Lsn(passed))):
             self._follow()
@@ -151,7 +151,7 @@ class LakeSnapshots:
         elif wrote.rows:
             self._queue.notify(SnapshotStatus.IN_PROGRESS, current_collection_in_progress=table)
 
-    def _read_at_once(self, lake: Lake) -> None:
+    def _read_at_once(self, lake: SnapshotTarget) -> None:
         """Read the tables of blocking snapshots while the caller does not read the stream."""
         wanted = [one.table for one in self._queue.progress.blocking]
         taken = self._blocking.take(wanted, lake)

@@ -46,7 +46,7 @@ _SLICE_ROWS = 100_000
 _LOOK_SECONDS, _DESCRIBE_SECONDS = 0.5, 2.0
 
 
-class Lake(Protocol):
+class StagedTarget(Protocol):
     """The operations of the lake that need it (``cdc_core.engine.round.backfill_target.BackfillTarget``)."""
 
     def is_current(self, table: TableSchema) -> bool:
@@ -152,7 +152,7 @@ class StagedWrites:
         """Discard the staged ranges of tables."""
         self._discard([each for each in self._known.values() if is_dropped(each.table)], reason)
 
-    def write(self, lake: Lake, passed: int) -> Wrote | None:
+    def write(self, lake: StagedTarget, passed: int) -> Wrote | None:
         """Write a part of the first range that can be written now; None if there is none."""
         self._collect()
         blocked: set[TableId] = set()
@@ -165,7 +165,7 @@ class StagedWrites:
             blocked.add(each.table)
         return None
 
-    def _order(self, lake: Lake, each: StagedRange, passed: int) -> Merge | None:
+    def _order(self, lake: StagedTarget, each: StagedRange, passed: int) -> Merge | None:
         facts = each.facts
         if not lake.is_current(facts.table):
             # It is paused or being re-read, the stream has not reached its last schema change, or it was altered since.
@@ -220,7 +220,7 @@ class StagedWrites:
         since = each.facts.range.since
         return self._stored.now.searches.get(each.table) or Search(since, since)
 
-    def _write(self, lake: Lake, each: StagedRange, order: Merge) -> Wrote | None:
+    def _write(self, lake: StagedTarget, each: StagedRange, order: Merge) -> Wrote | None:
         facts, slices = each.facts, each.slices(_SLICE_ROWS)
         at = self._slice.get(facts.id, 0)
         search = self._numbered(each, len(slices))

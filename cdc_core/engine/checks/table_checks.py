@@ -15,7 +15,7 @@ from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.quality.options import Limits, QualityOptions, Recent
+from cdc_core.quality.options import Limits, QualityOptions, RecentChanges
 from cdc_core.quality.rule_files import RuleFiles
 from cdc_core.quality.rules import CONDITION, KEY_UNIQUE, By, Origin, Rule, Severity, rules_for
 from cdc_core.schema.table import TableId, TableSchema
@@ -108,7 +108,7 @@ class TableChecks:
         since: Mapping[str, int] | None = None,
         *,
         is_batch: bool = True,
-        recent: Recent | None = None,
+        recent: RecentChanges | None = None,
         accept: Collection[str] = (),
         accept_all: bool = False,
     ) -> Checked | None:
@@ -133,7 +133,7 @@ class TableChecks:
             self._table_rules(table, known),
             refresh=lambda: self._renewed(table, known),
             limits=None if recent is None else self.limits(table.id),
-            recent=recent or Recent(),
+            recent=recent or RecentChanges(),
             key=merge_key(table),
             over_batch=(lambda rules: _over_batch(changes, merge_key(table), rules)) if is_batch else None,
             accept=accept,
@@ -172,7 +172,7 @@ class TableChecks:
         ``waiting`` changes would then be in its quarantine.
         """
         limits = self.limits(table)
-        if limits.exceeded(Recent(), rows, refused):
+        if limits.exceeded(RecentChanges(), rows, refused):
             raise LimitExceededError(
                 f"{refused:,} of {rows:,} rows read from {table} fail a rule, more than {limits.share_name} "
                 f"({limits.share:g}) allows.",

@@ -104,7 +104,7 @@ class DeliveredFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeliveredPlace:
     """Where an offset is in the stream. ``rest_of_record``: changes of its LSN are taken again, which it cannot tell
     from those that were sent; ``left`` counts the captured changes of its transaction that were sent.
     """
@@ -114,13 +114,13 @@ class Place:
     rest_of_record: int = 0
 
 
-def place_of(offset: DebeziumOffset, segments: Iterable[SortedSegment]) -> Place:
+def place_of(offset: DebeziumOffset, segments: Iterable[SortedSegment]) -> DeliveredPlace:
     """Return where an offset is, with as much of the slot's stream as is needed for it.
 
     Raises SourceError if the stream does not contain the transaction of the offset where it must be.
     """
     if not _may_be_part(offset):
-        return Place(_whole(offset))
+        return DeliveredPlace(_whole(offset))
     search = _Search(offset)
     for segment in segments:
         if search.note(segment):
@@ -196,13 +196,13 @@ class _Search:
         else:
             self._is_past = True
 
-    def place(self) -> Place:
+    def place(self) -> DeliveredPlace:
         """Return the result. Raises SourceError."""
         offset = self._offset
         if self._commit_lsn is None:
             if offset.lsn == offset.lsn_commit:
                 # Earlier releases of Debezium do not say that the last message was a Commit.
-                return Place(_whole(offset))
+                return DeliveredPlace(_whole(offset))
             raise self._missing()
         if self._other:
             raise self._missing()
@@ -210,7 +210,7 @@ class _Search:
         part = DeliveredPart(Lsn(self._commit_lsn), offset.lsn, count, offset.counts)
         delivered = Delivered(Lsn(self._commit_lsn), part)
         taken = self._at if count is None else min(count, self._at)
-        return Place(delivered, self._before + taken, self._at - taken)
+        return DeliveredPlace(delivered, self._before + taken, self._at - taken)
 
     def _count(self) -> int | None:
         """How many of the changes at the offset's LSN were sent; None for all."""

@@ -17,7 +17,7 @@ from cdc_core.lake.stores.stream_table import StreamTable
 
 
 @dataclass(frozen=True, slots=True)
-class LastCommit:
+class LastTransaction:
     """The last transaction that ends in a segment; ``ts_us`` in microseconds since 1970-01-01T00:00:00Z."""
 
     lsn: int
@@ -36,7 +36,7 @@ class SegmentPart:
 
     runs: Sequence[RelationRun]
     truncates: Sequence[Truncate]
-    last_commit: LastCommit | None
+    last_commit: LastTransaction | None
     open_lsn: int | None
     own_rows: Mapping[StreamTable, pa.Table] = field(default_factory=dict)
 
@@ -81,10 +81,10 @@ def _own_rows_of(own_rows: Mapping[StreamTable, pa.Table], lsn: int, inside: boo
     return parts
 
 
-def _last_commit(found: SortedSegment) -> LastCommit | None:
+def _last_commit(found: SortedSegment) -> LastTransaction | None:
     if found.last_commit_lsn is None or found.last_commit_end_lsn is None:
         return None
     marks = found.transactions
     ended = int(np.flatnonzero(marks.column("kind").to_numpy() == ord("C"))[-1])
     xid, ts_us = marks.column("xid")[ended].as_py(), marks.column("commit_ts_us")[ended].as_py()
-    return LastCommit(found.last_commit_lsn, found.last_commit_end_lsn, xid, ts_us)
+    return LastTransaction(found.last_commit_lsn, found.last_commit_end_lsn, xid, ts_us)

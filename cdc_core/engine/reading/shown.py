@@ -11,7 +11,7 @@ from cdc_core.lake.rows.survey import hidden
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownByLake:
     """What the lake table has: commits up to ``floor``, and transactions that the pg_snapshot ``visible`` shows."""
 
     floor: int = 0

@@ -91,7 +91,7 @@ class BatchBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingChanges:
     """Changes that were received and are not durable, and how many may be: about, for a segment is not divided."""
 
     rows: int
@@ -203,12 +203,12 @@ class SlotReader:
         return self._sorter.seen
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingChanges:
         """What is not durable yet; may be asked by any thread."""
         bounds = self._bounds
         with self._progress.lock:
             rows, octets = self._progress.outstanding_rows, self._progress.outstanding_bytes
-        return Waiting(rows, _HELD_BATCHES * bounds.max_rows, octets, bounds.spool_bytes)
+        return WaitingChanges(rows, _HELD_BATCHES * bounds.max_rows, octets, bounds.spool_bytes)
 
     @property
     def is_drained(self) -> bool:

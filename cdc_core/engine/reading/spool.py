@@ -27,7 +27,7 @@ import pyarrow as pa
 from cdc_core.decode.pgoutput.not_utf8 import separated
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.decode.raw_batch import RAW_SCHEMA, RELATION_KEY, TABLE_KEY
-from cdc_core.engine.reading.shown import Shown
+from cdc_core.engine.reading.shown import ShownByLake
 from cdc_core.errors import NotUtf8Error
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.run_files import Owner, opening, writing
@@ -99,8 +99,10 @@ class ReadSpoolFiles:
     lake table has without them: rows among it that are not UTF-8 are left out.
     """
 
-    def __init__(self, plan: TypingPlan, owner: Owner, table: str | None = None, shown: Shown | None = None) -> None:
-        self._shown = shown or Shown()
+    def __init__(
+        self, plan: TypingPlan, owner: Owner, table: str | None = None, shown: ShownByLake | None = None
+    ) -> None:
+        self._shown = shown or ShownByLake()
         self._plan = plan
         self._owner = owner
         self._table = table

@@ -13,7 +13,7 @@ from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableId, TableSchema
 
 
-class Describes(Protocol):
+class TableCatalog(Protocol):
     """The part of the catalogue that the registry uses (``cdc_core.postgres.catalog.tables.Catalog``)."""
 
     def resolve_relation(self, relation: Relation) -> ResolvedRelation:
@@ -32,7 +32,9 @@ class SeenName:
 class TableRegistry:
     """Current versions by table. Written by the reader's sorter thread, read by the engine; locked."""
 
-    def __init__(self, catalog: Describes, includes: Callable[[TableId], bool], tables: Iterable[TableSchema]) -> None:
+    def __init__(
+        self, catalog: TableCatalog, includes: Callable[[TableId], bool], tables: Iterable[TableSchema]
+    ) -> None:
         self._catalog = catalog
         self._includes = includes
         self._lock = threading.Lock()

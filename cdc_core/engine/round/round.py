@@ -42,7 +42,7 @@ from cdc_core.errors import MissingRowsError
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.schema.features import announce
 from cdc_core.lsn import Lsn
-from cdc_core.quality.options import Recent
+from cdc_core.quality.options import RecentChanges
 from cdc_core.schema.table import TableId
 
 
@@ -150,7 +150,9 @@ class Rounds:
             merge_state.backlog = None
         if done.check is not None:
             counts = done.check.rows, done.check.quarantined
-            merge_state.recent = Recent() if order.merge.replay is not None else merge_state.recent.and_also(*counts)
+            merge_state.recent = (
+                RecentChanges() if order.merge.replay is not None else merge_state.recent.and_also(*counts)
+            )
         return None if done.applied is None else merge_report(outcome, done.applied)
 
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:

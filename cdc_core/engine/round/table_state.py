@@ -32,7 +32,7 @@ from cdc_core.lake.stores.rounds import RecordedTable
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.lsn import Lsn
-from cdc_core.quality.options import NONE_RECENT, Recent
+from cdc_core.quality.options import NONE_RECENT, RecentChanges
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 
@@ -76,7 +76,7 @@ class MergeState:
     is_former: bool = False
     identity: str | None = None
     trouble: Trouble | None = None
-    recent: Recent = NONE_RECENT
+    recent: RecentChanges = NONE_RECENT
 
     def is_waiting(self, passed: int) -> bool:
         """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""

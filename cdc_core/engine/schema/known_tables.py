@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdc_core.engine.schema.state import TableVersions
-from cdc_core.lake.stores.schema_log import History, SchemaLog
+from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.schema.table import TableId
 
 
@@ -16,7 +16,7 @@ class KnownTables:
 
     def __init__(self, log: SchemaLog) -> None:
         self._log = log
-        self.histories: dict[TableId, History] = log.read()
+        self.histories: dict[TableId, TableHistory] = log.read()
         self.opened: dict[TableId, TableVersions] = {}
 
     def open(self, table: TableId, in_force: int | None) -> TableVersions:
@@ -33,9 +33,9 @@ class KnownTables:
         """Return the table's state; raises KeyError if it was never opened."""
         return self.opened[table]
 
-    def history(self, table: TableId) -> History:
+    def history(self, table: TableId) -> TableHistory:
         """Return the table's history, which is empty if the log does not have the table."""
-        return self.histories.get(table, History({}))
+        return self.histories.get(table, TableHistory({}))
 
     def holders(self, oids: set[int]) -> dict[int, list[TableId]]:
         """Return, by oid, the lake tables that were read from these tables; also names that are not opened."""

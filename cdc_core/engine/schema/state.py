@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdc_core.lake.schema.project import Step
-from cdc_core.lake.stores.schema_log import History, Pause, SchemaVersion
+from cdc_core.lake.schema.project import SchemaStep
+from cdc_core.lake.stores.schema_log import Pause, SchemaVersion, TableHistory
 from cdc_core.schema.changes import Decision
 from cdc_core.schema.fingerprint import Fingerprint
 
@@ -26,7 +26,7 @@ class TableVersions:
     """
 
     schema_versions: dict[int, SchemaVersion] = field(default_factory=dict)
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, SchemaStep] = field(default_factory=dict)
     schema_version: SchemaVersion | None = None
     in_force: int = 0
     reread: str | None = None
@@ -39,7 +39,7 @@ class TableVersions:
     reserved: int = 0
 
     @classmethod
-    def of(cls, history: History, in_force: int | None) -> TableVersions:
+    def of(cls, history: TableHistory, in_force: int | None) -> TableVersions:
         """Return the state that follows from the log and from the number in the lake table's commits, if it has one."""
         state = cls(dict(history.versions), in_force=in_force or 0, paused=history.paused)
         if in_force is not None and in_force in history.versions:
@@ -68,11 +68,11 @@ class TableVersions:
         return self.paused is None and (is_reread or self.waiting is not None)
 
     @property
-    def pending(self) -> tuple[Step, ...]:
+    def pending(self) -> tuple[SchemaStep, ...]:
         """The steps not yet applied to the lake table."""
         if self.schema_version is None or not self.in_force:
             return ()
-        found: list[Step] = []
+        found: list[SchemaStep] = []
         at: int | None = self.schema_version.number
         while at is not None and at != self.in_force:
             if at not in self.steps:

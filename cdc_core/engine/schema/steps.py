@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.project import Step, StepColumn, own_columns
-from cdc_core.lake.schema.view import View
+from cdc_core.lake.schema.project import SchemaStep, StepColumn, own_columns
+from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.stores.schema_log import SchemaVersion
 from cdc_core.schema.changes import Projected
 from cdc_core.schema.plan import row_key
@@ -29,21 +29,21 @@ class SchemaSteps:
         self._plan = plan
         self._lake_schema = lake_schema
 
-    def views(self, state: TableVersions) -> dict[int, View]:
+    def views(self, state: TableVersions) -> dict[int, SchemaView]:
         """Return how to read change rows of each schema version that the table has had."""
         if state.schema_version is None:
             return {}
         target, found = state.schema_version, {}
         for number, schema_version in state.schema_versions.items():
             steps = self.way(state, number, target)
-            found[number] = View(self.captured(schema_version.table), schema_version.table, steps)
+            found[number] = SchemaView(self.captured(schema_version.table), schema_version.table, steps)
         return found
 
-    def way(self, state: TableVersions, number: int, target: SchemaVersion) -> tuple[Step, ...] | None:
+    def way(self, state: TableVersions, number: int, target: SchemaVersion) -> tuple[SchemaStep, ...] | None:
         """Return the steps from a version to ``target``: none if rows of both are read alike, None without a way."""
         if number == target.number:
             return ()
-        schema_version, found, at = state.schema_versions[number].table, list[Step](), target
+        schema_version, found, at = state.schema_versions[number].table, list[SchemaStep](), target
         # From parent to parent: a schema version that was decided but never applied is not an ancestor of the target.
         while at.parent is not None and at.number != number:
             step = state.steps.get(at.number) or self._stored_step(state, at.number)
@@ -61,7 +61,7 @@ class SchemaSteps:
         later = [number for number in state.schema_versions if number > state.schema_version.number]
         return all(self.way(state, number, state.schema_version) is not None for number in later)
 
-    def step(self, state: TableVersions, name: TableId, schema_version: SchemaVersion) -> Step:
+    def step(self, state: TableVersions, name: TableId, schema_version: SchemaVersion) -> SchemaStep:
         """Return the step to a schema version from its parent; ``schema_version`` has a projection."""
         assert schema_version.projection is not None
         types = {each.name: each.type for each in self._lake_fields(state, name, schema_version.parent or 0)}
@@ -83,7 +83,7 @@ class SchemaSteps:
                 value = converted.values[0]
                 text = each.fill if not value.is_valid else None
             columns.append(StepColumn(each.name, each.source, natural.arrow_type, value, text))
-        return Step(schema_version.number, tuple(columns))
+        return SchemaStep(schema_version.number, tuple(columns))
 
     def lake_columns(self, state: TableVersions, table: TableId) -> list[str]:
         """Return the names of the lake table's data columns in the schema version decided last."""
@@ -137,7 +137,7 @@ class SchemaSteps:
         own = own_columns(schema)
         return [each for each in schema if each not in own]
 
-    def _stored_step(self, state: TableVersions, number: int) -> Step | None:
+    def _stored_step(self, state: TableVersions, number: int) -> SchemaStep | None:
         """Return the step of a schema version that an earlier run stored."""
         schema_version = state.schema_versions.get(number)
         if schema_version is None or schema_version.projection is None:

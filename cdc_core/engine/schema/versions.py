@@ -16,7 +16,7 @@ from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.steps import SchemaSteps, same_columns, same_layout
-from cdc_core.lake.schema.view import View
+from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.schema.changes import Decision, PauseCause, Projected, Verdict, project
 from cdc_core.schema.fingerprint import Fingerprint
@@ -102,7 +102,7 @@ class SchemaVersions:
             if reason:
                 self._pauses.want_reread(table, reason)
 
-    def views(self, table: TableId) -> dict[int, View]:
+    def views(self, table: TableId) -> dict[int, SchemaView]:
         """Return how to read change rows of each schema version that the table has had."""
         return self._steps.views(self._tables.of(table))
 

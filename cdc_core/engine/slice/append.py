@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdc_core.engine.reading.shown import Shown
+from cdc_core.engine.reading.shown import ShownByLake
 from cdc_core.engine.reading.spool import ReadSpoolFiles
 from cdc_core.engine.slice.lake_tables import opened_existing
 from cdc_core.engine.slice.order import SpoolFiles, WrittenFiles
@@ -58,7 +58,9 @@ class ChangelogWriter:
     owner: Owner
     history_minutes: int
 
-    def append(self, table: TableId, source: SpoolFiles | WrittenFiles, shown: Shown, watch: Stopwatch) -> Appended:
+    def append(
+        self, table: TableId, source: SpoolFiles | WrittenFiles, shown: ShownByLake, watch: Stopwatch
+    ) -> Appended:
         """Commit rows of a batch; those that the lake table contains (``shown``) may be left out."""
         if isinstance(source, SpoolFiles):
             return self._append(table, source, shown, watch)
@@ -67,7 +69,7 @@ class ChangelogWriter:
             self._commit(table, source, source.written, changelog)
             return Appended(sum(file.rows for file in source.written), None)
 
-    def decoded(self, table: TableId, files: Sequence[tuple[int, str]], shown: Shown) -> list[Decoded]:
+    def decoded(self, table: TableId, files: Sequence[tuple[int, str]], shown: ShownByLake) -> list[Decoded]:
         """Return the change rows of spool files in stream order, one table per run of files of one schema version."""
         found, read = [], ReadSpoolFiles(self.plan, self.owner, str(table), shown)
         for schema_version, run in itertools.groupby(files, key=lambda file: file[0]):
@@ -91,7 +93,7 @@ class ChangelogWriter:
         """Return decoded rows in the columns of the changelog."""
         return stored(rows, schema_version, changelog.schema, epoch_of(self.scope))
 
-    def _append(self, table: TableId, source: SpoolFiles, shown: Shown, watch: Stopwatch) -> Appended:
+    def _append(self, table: TableId, source: SpoolFiles, shown: ShownByLake, watch: Stopwatch) -> Appended:
         with watch("decode"):
             versions = self.decoded(table, source.files, shown)
         with watch("append"):

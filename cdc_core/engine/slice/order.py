@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from cdc_core.engine.reading.shown import Shown
+from cdc_core.engine.reading.shown import ShownByLake
 from cdc_core.engine.reports import CheckReport
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.schema.project import Step
-from cdc_core.lake.schema.view import View
+from cdc_core.lake.schema.project import SchemaStep
+from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.stores.changelog import Reached
-from cdc_core.quality.options import NONE_RECENT, Recent
+from cdc_core.quality.options import NONE_RECENT, RecentChanges
 from cdc_core.schema.table import TableId, TableSchema
 
 Position = tuple[int, int]
@@ -64,8 +64,8 @@ class TargetSchema:
 
     table: TableSchema
     schema_version: int = 0
-    steps: tuple[Step, ...] = ()
-    views: Mapping[int, View] = field(default_factory=dict)
+    steps: tuple[SchemaStep, ...] = ()
+    views: Mapping[int, SchemaView] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -86,11 +86,11 @@ class SnapshotInForce:
     resumed: str | None = None
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> ShownByLake:
         """What the lake table contains; nothing if the changes before it are needed to find the surplus rows."""
         if self.resumed is not None:
-            return Shown()
-        return Shown(max(self.merged or 0, self.floor), self.visible)
+            return ShownByLake()
+        return ShownByLake(max(self.merged or 0, self.floor), self.visible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class MergeOrder:
     has_backlog: bool = False
     waiting: bool = False
     replay: Replay | None = None
-    recent: Recent = NONE_RECENT
+    recent: RecentChanges = NONE_RECENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Merge:
     to_lsn: int
     waiting: bool = False
     replay: Replay | None = None
-    recent: Recent = NONE_RECENT
+    recent: RecentChanges = NONE_RECENT
 
     @classmethod
     def of(cls, order: SliceOrder) -> Merge:

@@ -14,7 +14,7 @@ from cdc_core.errors import RereadNeededError
 from cdc_core.lake.rows.survey import invisible
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of, viewed
 from cdc_core.lake.schema.project import project_changes
-from cdc_core.lake.schema.view import View
+from cdc_core.lake.schema.view import SchemaView
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
 
@@ -92,7 +92,7 @@ def _key(schema: TargetSchema, schema_version: int) -> tuple[tuple[str, ...] | N
     return row_key(table) if view is None else _named_now(view, row_key(table)), table.unsent_identity
 
 
-def _named_now(view: View, names: tuple[str, ...]) -> tuple[str, ...] | None:
+def _named_now(view: SchemaView, names: tuple[str, ...]) -> tuple[str, ...] | None:
     for step in view.steps or ():
         moved = {column.source: column.name for column in step.columns if column.source is not None}
         if any(name not in moved for name in names):
@@ -129,7 +129,7 @@ def _at(schema: TargetSchema, schema_version: int) -> TableSchema:
 
 def projected(schema: TargetSchema, schema_version: int, rows: pa.Table) -> pa.Table:
     """Convert changelog rows of one version to the one in force. Raises RereadNeededError if that is not possible."""
-    view: View | None = schema.views.get(schema_version)
+    view: SchemaView | None = schema.views.get(schema_version)
     if view is None:
         raise _unreadable(schema.table.id, f"schema version {schema_version} is not recorded")
     if view.steps is None:

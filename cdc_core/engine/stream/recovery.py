@@ -44,7 +44,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RecoveryRule:
     """One cause: its error, and what follows before (``first``) and after the server was reached (``later``).
 
     ``PAUSE`` is what the stream itself does about one table. Where such an error concerns the whole run it is raised,
@@ -59,28 +59,32 @@ class Rule:
 
 _RETRY, _PERSON, _PAUSE = Action.RETRY, Action.PERSON, Action.PAUSE
 
-POLICY: tuple[Rule, ...] = (
-    Rule("the server is starting, stopping, read-only, or has no free connection", ServerBusyError, _RETRY, _RETRY),
-    Rule("the connection is refused, cut or silent", UnreachableError, _PERSON, _RETRY),
-    Rule("the host name is not known", UnknownHostError, _PERSON, _RETRY),
-    Rule("another consumer uses the slot, or another run the lake", InUseError, _PERSON, _PERSON),
-    Rule("two connections led to two servers", OtherServerError, _PERSON, _RETRY),
-    Rule("the storage is full or does not answer", StorageError, _PERSON, _RETRY),
-    Rule("Spark's Java process, or a worker of it, ended", SparkLostError, _RETRY, _RETRY),
-    Rule("another writer's commit was made first", CommitConflictError, _RETRY, _RETRY),
-    Rule("the folder of the run was removed", LostFolderError, _PERSON, _PERSON),
-    Rule("another fault that passes: a lock, a time-out", TransientError, _PERSON, _RETRY),
-    Rule("a fact about one table: key, value, rule, schema", TableError, _PERSON, _PAUSE),
-    Rule("the folder of one Delta table is damaged", UnreadableError, _PERSON, _PAUSE),
-    Rule("another fact about source or lake: privilege, slot, other server, gap", DefiniteError, _PERSON, _PERSON),
-    Rule("the connector file", ConfigError, _PERSON, _PERSON),
-    Rule("bytes that do not follow the protocol", ProtocolError, _PERSON, _PERSON),
-    Rule("a defect of wal2lake", InvariantError, _PERSON, _PERSON),
+POLICY: tuple[RecoveryRule, ...] = (
+    RecoveryRule(
+        "the server is starting, stopping, read-only, or has no free connection", ServerBusyError, _RETRY, _RETRY
+    ),
+    RecoveryRule("the connection is refused, cut or silent", UnreachableError, _PERSON, _RETRY),
+    RecoveryRule("the host name is not known", UnknownHostError, _PERSON, _RETRY),
+    RecoveryRule("another consumer uses the slot, or another run the lake", InUseError, _PERSON, _PERSON),
+    RecoveryRule("two connections led to two servers", OtherServerError, _PERSON, _RETRY),
+    RecoveryRule("the storage is full or does not answer", StorageError, _PERSON, _RETRY),
+    RecoveryRule("Spark's Java process, or a worker of it, ended", SparkLostError, _RETRY, _RETRY),
+    RecoveryRule("another writer's commit was made first", CommitConflictError, _RETRY, _RETRY),
+    RecoveryRule("the folder of the run was removed", LostFolderError, _PERSON, _PERSON),
+    RecoveryRule("another fault that passes: a lock, a time-out", TransientError, _PERSON, _RETRY),
+    RecoveryRule("a fact about one table: key, value, rule, schema", TableError, _PERSON, _PAUSE),
+    RecoveryRule("the folder of one Delta table is damaged", UnreadableError, _PERSON, _PAUSE),
+    RecoveryRule(
+        "another fact about source or lake: privilege, slot, other server, gap", DefiniteError, _PERSON, _PERSON
+    ),
+    RecoveryRule("the connector file", ConfigError, _PERSON, _PERSON),
+    RecoveryRule("bytes that do not follow the protocol", ProtocolError, _PERSON, _PERSON),
+    RecoveryRule("a defect of wal2lake", InvariantError, _PERSON, _PERSON),
 )
 _BY_ERROR = {rule.error: rule for rule in POLICY}
 
 
-def rule_of(error: CdcError) -> Rule:
+def rule_of(error: CdcError) -> RecoveryRule:
     """Return the row for an error: that of its class, or of the nearest class above it."""
     return next((_BY_ERROR[kind] for kind in type(error).__mro__ if kind in _BY_ERROR), _BY_ERROR[DefiniteError])
 

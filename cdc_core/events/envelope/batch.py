@@ -172,7 +172,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventBatch:
     """N records. ``partition`` (int32) and ``timestamp`` (int64, milliseconds since 1970) are null if Kafka chooses.
 
     ``seq[N]`` and ``sub[N]`` are as in RECORDS, ``topic[N]`` is text. A tombstone is a null value without schema.
@@ -190,9 +190,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self.seq)
 
-    def take(self, rows: np.ndarray) -> Batch:
+    def take(self, rows: np.ndarray) -> EventBatch:
         """Return some of the records."""
-        return Batch(
+        return EventBatch(
             self.seq[rows],
             self.sub[rows],
             self.topic.take(pa.array(rows)),
@@ -208,7 +208,7 @@ class Batch:
         seq = int(self.seq.min())
         return seq, int(self.sub[self.seq == seq].min())
 
-    def by_topic(self) -> list[tuple[str, Batch]]:
+    def by_topic(self) -> list[tuple[str, EventBatch]]:
         """Return each topic with its records, by the topic's first row."""
         encoded = self.topic.dictionary_encode()
         # row-wise: once per topic, of which a batch has few
@@ -218,7 +218,7 @@ class Batch:
         codes = encoded.indices.to_numpy()
         return [(name, self.take(np.flatnonzero(codes == at))) for at, name in enumerate(names)]
 
-    def split(self, mask: np.ndarray) -> tuple[Batch, Batch]:
+    def split(self, mask: np.ndarray) -> tuple[EventBatch, EventBatch]:
         """Return the records where ``mask``, and the others."""
         if mask.all():
             return self, self.take(np.zeros(0, dtype=np.int64))
@@ -226,11 +226,11 @@ class Batch:
             return self.take(np.zeros(0, dtype=np.int64)), self
         return self.take(np.flatnonzero(mask)), self.take(np.flatnonzero(~mask))
 
-    def with_header(self, key: str, data: Data, present: np.ndarray | None = None) -> Batch:
+    def with_header(self, key: str, data: Data, present: np.ndarray | None = None) -> EventBatch:
         """Return the records with one more header at the end."""
         return replace(self, headers=(*self.headers, Header(key, data, present)))
 
-    def with_topics(self, rename: Callable[[str], str]) -> Batch:
+    def with_topics(self, rename: Callable[[str], str]) -> EventBatch:
         """Return the records with topics renamed; ``rename`` is called once for each topic."""
         encoded = self.topic.dictionary_encode()
         # row-wise: once per topic, of which a batch has few
@@ -249,7 +249,7 @@ def one_batch(
     topic: str,
     key: tuple[ConnectSchema, dict[str, Any]],
     value: tuple[ConnectSchema, dict[str, Any]],
-) -> Batch:
+) -> EventBatch:
     """Return a record without headers, whose key and value are given as schemas and Python values."""
     keys, values = (constant(payload, schema, 1) for schema, payload in (key, value))
-    return Batch(np.array([seq]), np.array([sub]), topics(topic, 1), keys, values)
+    return EventBatch(np.array([seq]), np.array([sub]), topics(topic, 1), keys, values)

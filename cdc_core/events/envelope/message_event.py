@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode.pgoutput.stream_state import LogicalMessage
-from cdc_core.events.envelope.batch import TEXT, Batch, constant, struct, topics
+from cdc_core.events.envelope.batch import TEXT, EventBatch, constant, struct, topics
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.json import dumps, join
 from cdc_core.events.envelope.record import one_record, schema_text, with_schema
@@ -20,7 +20,7 @@ from cdc_core.events.envelope.source_block import (
     source_schema,
     source_texts,
 )
-from cdc_core.events.envelope.transaction import Orders, block_schema, block_texts
+from cdc_core.events.envelope.transaction import EventNumbers, block_schema, block_texts
 from cdc_core.events.envelope.typed_form import block_data, source_data
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.types.options import BinaryHandlingMode
@@ -64,7 +64,9 @@ class MessageEvents:
         self._schemas = (key, value)
         self._key, self._value = schema_text(key), schema_text(value)
 
-    def make(self, message: LogicalMessage, orders: Orders | None, now_ns: int, xmin: int | None = None) -> pa.Table:
+    def make(
+        self, message: LogicalMessage, orders: EventNumbers | None, now_ns: int, xmin: int | None = None
+    ) -> pa.Table:
         """Return the record of one message. ``orders`` is its index in its transaction (of length 1), None without one.
 
         A message before the first transaction has no commit time: the current time is used.
@@ -88,7 +90,9 @@ class MessageEvents:
         value = with_schema(self._value, payload[0].as_py())
         return one_record(message.seq, 0, self._context.names.message_topic, key, value)
 
-    def _batch(self, message: LogicalMessage, orders: Orders | None, now_ns: int, facts: SourceFacts) -> Batch:
+    def _batch(
+        self, message: LogicalMessage, orders: EventNumbers | None, now_ns: int, facts: SourceFacts
+    ) -> EventBatch:
         key, value = self._schemas
         content = message.content
         body = {
@@ -102,7 +106,7 @@ class MessageEvents:
             block_data(self._context, facts.xid, facts.lsn, orders).values,
             constant(body, dict(value.fields)["message"], 1).values,
         ]
-        return Batch(
+        return EventBatch(
             np.array([message.seq]),
             np.zeros(1, dtype=np.int64),
             topics(self._context.names.message_topic, 1),

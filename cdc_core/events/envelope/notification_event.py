@@ -14,7 +14,7 @@ from cdc_core.events.envelope.source_block import INT64
 from cdc_core.schema.connect import ConnectSchema
 
 
-class NotificationEvents:
+class NotificationRecords:
     """Creates the records of one topic."""
 
     def __init__(self, context: EnvelopeContext, topic: str) -> None:

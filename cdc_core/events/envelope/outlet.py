@@ -10,13 +10,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc_core.events.envelope.batch import Batch
+from cdc_core.events.envelope.batch import EventBatch
 
 
 class Outlet(Protocol):
     """Transforms and writes batches; ``cdc_core.events.format.outlet`` implements it."""
 
-    def records(self, batch: Batch) -> pa.Table:
+    def records(self, batch: EventBatch) -> pa.Table:
         """Return the records that result, as RECORDS: fewer, more or none."""
 
     def lines(self, records: pa.Table) -> list[str]:

@@ -18,7 +18,7 @@ from cdc_core.events.envelope.context import EnvelopeContext, Mapper, Plan
 from cdc_core.events.envelope.json import TEXT, Parts, dumps, join, json_of, json_parts, texts
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import Column, TableSchema
-from cdc_core.selection.mappers import Truncate
+from cdc_core.selection.mappers import TruncateMapper
 from cdc_core.types.codec import ColumnCodec, Converted, EventConverter
 from cdc_core.types.options import FailureHandlingMode
 
@@ -211,7 +211,7 @@ def _cut(field: Field, given: pa.Array, values: pa.Array, missing: pa.Array | No
         values = pc.if_else(pc.is_null(given), pc.fill_null(values, pa.scalar(field.required_value, kind)), values)
     assert field.cut is not None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return Truncate(field.cut)(values)
+        return TruncateMapper(field.cut)(values)
     return pc.binary_slice(values, 0, field.cut)
 
 

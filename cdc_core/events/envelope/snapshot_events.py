@@ -17,29 +17,29 @@ from cdc_core import clock
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.events.envelope.record import RECORDS
 from cdc_core.events.envelope.row import rows_of
-from cdc_core.events.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents
 
 # Rows rendered at once.
 CHUNK_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _TableRecords:
     events: TableEvents
     row: RawColumns
-    facts: SnapshotFacts
+    facts: EventSnapshot
     opens_snapshot: bool
     opens_table: bool
 
 
-class SnapshotEvents:
+class SnapshotRecords:
     """Creates the records of one snapshot: ``table`` for each table in order, then ``finish`` once."""
 
     def __init__(self) -> None:
-        self._kept: _Kept | None = None
+        self._kept: _TableRecords | None = None
         self._started = False
 
-    def table(self, events: TableEvents, batches: Iterable[RawColumns], facts: SnapshotFacts) -> Iterator[pa.Table]:
+    def table(self, events: TableEvents, batches: Iterable[RawColumns], facts: EventSnapshot) -> Iterator[pa.Table]:
         """Yield RECORDS of one table's rows, except its last row, which the next table or ``finish`` returns."""
         opens, self._started = not self._started, True
         fresh = True
@@ -54,7 +54,7 @@ class SnapshotEvents:
         return pa.concat_tables([RECORDS.empty_table(), *self._release("last")])
 
     def _rows(
-        self, events: TableEvents, batch: RawColumns, facts: SnapshotFacts, fresh: bool, opens_snapshot: bool
+        self, events: TableEvents, batch: RawColumns, facts: EventSnapshot, fresh: bool, opens_snapshot: bool
     ) -> pa.Table:
         out = self._release("last_in_data_collection" if fresh else "true")
         count = len(batch)
@@ -65,7 +65,7 @@ class SnapshotEvents:
             out.append(_read(events, _slice(batch, 0, count - 1), markers, facts))
         alone = count == 1
         row = _slice(batch, count - 1, count)
-        self._kept = _Kept(events, row, facts, opens_snapshot and alone, fresh and alone)
+        self._kept = _TableRecords(events, row, facts, opens_snapshot and alone, fresh and alone)
         return pa.concat_tables([RECORDS.empty_table(), *out])
 
     def _release(self, marker: str) -> list[pa.Table]:
@@ -79,7 +79,7 @@ class SnapshotEvents:
         return [_read(kept.events, kept.row, [marker], kept.facts)]
 
 
-def _read(events: TableEvents, columns: RawColumns, markers: list[str], facts: SnapshotFacts) -> pa.Table:
+def _read(events: TableEvents, columns: RawColumns, markers: list[str], facts: EventSnapshot) -> pa.Table:
     return events.reads(columns, pa.array(markers, type=pa.large_string()), facts, clock.now_ns())
 
 

@@ -23,7 +23,7 @@ from cdc_core.events.envelope.heartbeat_event import HeartbeatEvents
 from cdc_core.events.envelope.message_event import MessageEvents, place_of
 from cdc_core.events.envelope.record import RECORDS, in_order
 from cdc_core.events.envelope.table_events import PlannedChanges, TableEvents
-from cdc_core.events.envelope.transaction import CountedEvents, Orders, TransactionCounter, TransactionEvents
+from cdc_core.events.envelope.transaction import CountedEvents, EventNumbers, TransactionCounter, TransactionEvents
 from cdc_core.lsn import Lsn
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import TableSchema
@@ -40,10 +40,10 @@ _DELETE = ord("D")
 class _Change:
     events: TableEvents
     planned: PlannedChanges
-    orders: Orders | None = None
+    orders: EventNumbers | None = None
 
 
-class StreamEvents:
+class StreamRecords:
     """Creates the records of a stream, segment by segment; created once per run.
 
     ``table_events`` creates a TableEvents for a table version (called once for each). ``wants_message`` returns whether
@@ -90,8 +90,8 @@ class StreamEvents:
             for index, table in enumerate(truncate.tables)
         ]
         inside = [message for message in messages if message.transactional]
-        places: dict[int, Orders] = {}
-        truncated: Sequence[Orders | None] = [None] * len(truncates)
+        places: dict[int, EventNumbers] = {}
+        truncated: Sequence[EventNumbers | None] = [None] * len(truncates)
         if self._counter is not None:
             self._counter.restart(segment.transactions)
             groups = [change.planned.counted(str(change.events.table.id)) for change in changes]

@@ -24,7 +24,7 @@ from cdc_core.events.envelope.record import RECORDS
 from cdc_core.events.envelope.row import RowWriter, constant_field, filled_from, key_fields, rows_of, value_fields
 from cdc_core.events.envelope.source_block import OPTIONAL_INT64, STRING, SourceFacts, source_schema
 from cdc_core.events.envelope.text_form import TextForm
-from cdc_core.events.envelope.transaction import CountedEvents, Orders, block_schema
+from cdc_core.events.envelope.transaction import CountedEvents, EventNumbers, block_schema
 from cdc_core.events.envelope.typed_form import TypedForm
 from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import TableSchema
@@ -36,7 +36,7 @@ _CREATED, _CHANGED, _DELETED, _READ, _TRUNCATED = (ord(letter) for letter in "cu
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
+class EventSnapshot:
     """Facts of all rows of a snapshot: its LSN, its transaction's id (None on a standby) and its start.
 
     Rows that an incremental snapshot inserts into the stream contain neither LSN nor id, but the stream's position in
@@ -205,7 +205,9 @@ class TableEvents:
         row, sub, op = row[keep], sub[keep], op[keep]
         return row, sub, op, moved[row]
 
-    def render(self, planned: PlannedChanges, orders: Orders | None, now_ns: int, xmin: int | None = None) -> pa.Table:
+    def render(
+        self, planned: PlannedChanges, orders: EventNumbers | None, now_ns: int, xmin: int | None = None
+    ) -> pa.Table:
         """Return the records of a plan, with their tombstones: RECORDS.
 
         ``orders``: the indexes of the plan's E records in their transactions, None without transaction metadata.
@@ -234,14 +236,14 @@ class TableEvents:
         raw: pa.RecordBatch,
         tuples: TupleBatch,
         now_ns: int,
-        orders: Orders | None = None,
+        orders: EventNumbers | None = None,
         xmin: int | None = None,
     ) -> pa.Table:
         """``plan`` and ``render`` in one call, without transaction metadata."""
         return self.render(self.plan(raw, tuples), orders, now_ns, xmin)
 
     def reads(
-        self, columns: RawColumns, markers: pa.Array, facts: SnapshotFacts, now_ns: int, first_seq: int = 0
+        self, columns: RawColumns, markers: pa.Array, facts: EventSnapshot, now_ns: int, first_seq: int = 0
     ) -> pa.Table:
         """Return records of rows read by a snapshot: RECORDS, numbered from ``first_seq``.
 
@@ -277,7 +279,7 @@ class TableEvents:
         return form.records(seq, np.zeros(rows, dtype=np.int64), key=key, value=value, headers=form.headers(rows))
 
     def truncates(
-        self, truncate: Truncate, index: int, orders: Orders | None, now_ns: int, xmin: int | None = None
+        self, truncate: Truncate, index: int, orders: EventNumbers | None, now_ns: int, xmin: int | None = None
     ) -> pa.Table:
         """Return the record of a TRUNCATE of this table, the ``index``-th of the message; none if t is skipped."""
         if "t" in self._context.skipped:

@@ -12,7 +12,7 @@ from cdc_core.events.envelope.json import TEXT, join
 from cdc_core.events.envelope.record import records, schema_text
 from cdc_core.events.envelope.row import RowWriter
 from cdc_core.events.envelope.source_block import SourceFacts, source_texts
-from cdc_core.events.envelope.transaction import Orders, block_texts
+from cdc_core.events.envelope.transaction import EventNumbers, block_texts
 from cdc_core.schema.connect import ConnectSchema
 
 
@@ -40,7 +40,7 @@ class TextForm:
         """Return the ``source`` struct of every record."""
         return source_texts(self._context, facts)
 
-    def transaction(self, xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> pa.Array | str:
+    def transaction(self, xid: pa.Array, lsn: pa.Array, orders: EventNumbers | None) -> pa.Array | str:
         """Return the ``transaction`` struct of every record."""
         return block_texts(xid, lsn, orders)
 

@@ -39,18 +39,18 @@ def block_schema(names: Names) -> ConnectSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class EventNumbers:
     """The indexes of N events in their transactions, from 1; 0 for an event outside of one."""
 
     total: np.ndarray
     collection: np.ndarray
 
-    def take(self, rows: np.ndarray) -> Orders:
+    def take(self, rows: np.ndarray) -> EventNumbers:
         """Return the indexes of some of the events."""
-        return Orders(self.total[rows], self.collection[rows])
+        return EventNumbers(self.total[rows], self.collection[rows])
 
 
-def block_texts(xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> pa.Array | str:
+def block_texts(xid: pa.Array, lsn: pa.Array, orders: EventNumbers | None) -> pa.Array | str:
     """Return the ``transaction`` struct of every event as JSON text; ``null`` without transaction metadata.
 
     The id is ``<xid>:<LSN of this record>``, so the ids of one transaction differ after the colon.
@@ -89,7 +89,7 @@ class TransactionCounter:
         self._capacity = 16
         self._ended: dict[int, TransactionCounts] = {}
 
-    def count(self, groups: list[CountedEvents]) -> list[Orders]:
+    def count(self, groups: list[CountedEvents]) -> list[EventNumbers]:
         """Return the index of every event of a segment, by group. Call once per segment, with all of it."""
         sizes = [len(group.seq) for group in groups]
         seq, sub, lsn = (
@@ -109,7 +109,7 @@ class TransactionCounter:
             self._number(int(lsn[first]), which[first:last], names, total[first:last], by_collection[first:last])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        found = Orders(total[back], by_collection[back])
+        found = EventNumbers(total[back], by_collection[back])
         ends = np.cumsum(sizes)
         return [found.take(np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 

@@ -9,8 +9,8 @@ from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.events.envelope.batch import (
     STRING,
     TEXT,
-    Batch,
     Data,
+    EventBatch,
     Header,
     arrow_type,
     constant,
@@ -23,7 +23,7 @@ from cdc_core.events.envelope.json import join, texts
 from cdc_core.events.envelope.outlet import Outlet
 from cdc_core.events.envelope.row import RowWriter
 from cdc_core.events.envelope.source_block import STREAMING, SourceFacts, sequence_texts, source_schema
-from cdc_core.events.envelope.transaction import Orders, block_schema
+from cdc_core.events.envelope.transaction import EventNumbers, block_schema
 from cdc_core.schema.connect import ConnectSchema
 
 
@@ -54,7 +54,7 @@ class TypedForm:
         """Return the ``source`` struct of every record."""
         return source_data(self._context, facts).values
 
-    def transaction(self, xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> pa.Array:
+    def transaction(self, xid: pa.Array, lsn: pa.Array, orders: EventNumbers | None) -> pa.Array:
         """Return the ``transaction`` struct of every record."""
         return block_data(self._context, xid, lsn, orders).values
 
@@ -116,12 +116,12 @@ class TypedForm:
     ) -> pa.Table:
         """Return RECORDS: what the outlet makes of the values, and of the tombstones of the records ``dead``."""
         rows = len(seq)
-        batch = Batch(seq, sub, topics(self._topic, rows), key or no_data(rows), value, headers)
+        batch = EventBatch(seq, sub, topics(self._topic, rows), key or no_data(rows), value, headers)
         made = self._outlet.records(batch)
         if dead is None or not len(dead):
             return made
         buried = batch.take(dead)
-        tombstones = Batch(
+        tombstones = EventBatch(
             buried.seq, buried.sub + 1, buried.topic, buried.key, no_data(len(dead)), headers=buried.headers
         )
         return pa.concat_tables([made, self._outlet.records(tombstones)])
@@ -167,7 +167,7 @@ def _marker(marker: str | pa.Array, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(None if marker == STREAMING else marker, TEXT), rows)
 
 
-def block_data(context: EnvelopeContext, xid: pa.Array, lsn: pa.Array, orders: Orders | None) -> Data:
+def block_data(context: EnvelopeContext, xid: pa.Array, lsn: pa.Array, orders: EventNumbers | None) -> Data:
     """As ``block_texts``, as structs; null without transaction metadata."""
     rows = len(xid)
     none = np.zeros(rows, dtype=np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import MISFITS, SCHEMALESS, Batch, Data
+from cdc_core.events.envelope.batch import MISFITS, SCHEMALESS, Data, EventBatch
 from cdc_core.events.envelope.json import dumps
 from cdc_core.events.format.avro_binary import BYTES, anything_parts, encoded_parts, joined
 from cdc_core.events.format.avro_schema import ANYTHING, AvroRules, avro_name, avro_schema, canonical
@@ -79,7 +79,7 @@ class AvroFormat:
         self._schemas: dict[str, Any] = {}
         self._used: dict[tuple[str, str], _Used] = {}
 
-    def encode(self, data: Data, batch: Batch) -> pa.Array:
+    def encode(self, data: Data, batch: EventBatch) -> pa.Array:
         """Return messages: a zero byte, the schema's id in four, and the value. Null remains null."""
         valid = data.valid
         if data.schema is None or not valid.any():
@@ -108,7 +108,7 @@ class AvroFormat:
         version = self.registry.find(used.subject, used.schema).version
         return {"subject": used.subject, "version": version, "id": used.id, "schema": used.schema}
 
-    def _messages(self, data: Data, batch: Batch, rows: np.ndarray) -> pa.Array:
+    def _messages(self, data: Data, batch: EventBatch, rows: np.ndarray) -> pa.Array:
         assert data.schema is not None
         if data.schema.name in MISFITS:
             raise RecordError("A value has no schema that fits it, which Avro needs.")

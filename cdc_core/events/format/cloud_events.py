@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import MISFIT_LIST, STRING, TEXT, Batch, Data, struct
+from cdc_core.events.envelope.batch import MISFIT_LIST, STRING, TEXT, Data, EventBatch, struct
 from cdc_core.events.envelope.json import dumps, join, to_json
 from cdc_core.events.format.avro_format import AvroFormat
 from cdc_core.events.format.format import Placed, in_line
@@ -84,7 +84,7 @@ class CloudEventsFormat:
         self.suffix = "_avro" if self._event_avro else ""
         self.registers = self._data_avro
 
-    def encode(self, data: Data, batch: Batch) -> pa.Array:
+    def encode(self, data: Data, batch: EventBatch) -> pa.Array:
         """Return CloudEvents as JSON texts or Avro messages; null for records that are none."""
         kind = pa.large_binary() if self._event_avro else TEXT
         rows = self._rows(data, batch)
@@ -105,7 +105,7 @@ class CloudEventsFormat:
         """Return the Avro schemas that events have."""
         return [] if self._avro is None else self._avro.last_lines()
 
-    def _rows(self, data: Data, batch: Batch) -> np.ndarray:
+    def _rows(self, data: Data, batch: EventBatch) -> np.ndarray:
         """Return the indexes of change events."""
         wanted = data.valid
         if self._origin.headers:
@@ -122,7 +122,7 @@ class CloudEventsFormat:
             raise RecordError("A CloudEvent cannot be made of an event without the fields before and after.")
         return np.flatnonzero(wanted)
 
-    def _events(self, data: Data, batch: Batch) -> pa.Array:
+    def _events(self, data: Data, batch: EventBatch) -> pa.Array:
         rows = len(data)
         source = self._meta(data, batch, "source")
         fields = dict(zip(_names(source), source.columns(), strict=True))
@@ -165,7 +165,7 @@ class CloudEventsFormat:
             parts += [f"{dumps(name)}:", to_json(column, schema), ","]
         return join([*parts, '"data":', body, "}"], rows)
 
-    def _extend(self, data: Data, batch: Batch, source: Data, add) -> None:  # type: ignore[no-untyped-def]
+    def _extend(self, data: Data, batch: EventBatch, source: Data, add) -> None:  # type: ignore[no-untyped-def]
         """Add op, the fields of source, and those of transaction, null without one."""
         rows = len(data)
         add(_extension("op"), STRING, self._meta(data, batch, "op").values.cast(TEXT))
@@ -179,7 +179,7 @@ class CloudEventsFormat:
             values = pa.nulls(rows, TEXT) if found is None else found.values
             add(_extension(f"tx{name}"), *_attribute(field, values, True))
 
-    def _content(self, data: Data, batch: Batch, source: Data) -> Data:
+    def _content(self, data: Data, batch: EventBatch, source: Data) -> Data:
         """Return ``before`` and ``after``; with metadata from headers, all fields of the value."""
         assert data.schema is not None
         kept = data.schema.fields
@@ -196,7 +196,7 @@ class CloudEventsFormat:
         schema = ConnectSchema("struct", name=name, fields=kept)
         return struct(schema, columns, np.ones(len(data), dtype=bool))
 
-    def _meta(self, data: Data, batch: Batch, name: str, *, optional: bool = False) -> Data:
+    def _meta(self, data: Data, batch: EventBatch, name: str, *, optional: bool = False) -> Data:
         """Return a struct or field of the envelope, from a header of that name if metadata come from there."""
         if self._origin.headers:
             return _header(batch, name, optional=optional)
@@ -205,7 +205,7 @@ class CloudEventsFormat:
             raise RecordError(f"The event has no field {name}.")
         return Data(None, pa.nulls(len(data))) if found is None else found
 
-    def _custom(self, batch: Batch, name: str, make) -> pa.Array:  # type: ignore[no-untyped-def]
+    def _custom(self, batch: EventBatch, name: str, make) -> pa.Array:  # type: ignore[no-untyped-def]
         if self._origin.custom[name] == "header":
             return _header(batch, name).values.cast(TEXT)
         if self._origin.custom[name] == "value" and name in ("id", "type"):
@@ -255,7 +255,7 @@ def _attribute(field: ConnectSchema, values: pa.Array, optional: bool) -> tuple[
     raise RecordError(f"A field of the type {field.type} cannot be an attribute of a CloudEvent.")
 
 
-def _header(batch: Batch, name: str, *, optional: bool = False) -> Data:
+def _header(batch: EventBatch, name: str, *, optional: bool = False) -> Data:
     """Return the last header of that name of every record. Raises RecordError if one has none."""
     for header in reversed(batch.headers):
         if header.key == name:

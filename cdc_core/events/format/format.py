@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdc_core.events.envelope.batch import Batch, Data
+from cdc_core.events.envelope.batch import Data, EventBatch
 from cdc_core.events.envelope.json import base64_texts, quoted
 
 # (seq, sub, 0 for a key or 1 for a value, version), and a line
@@ -23,7 +23,7 @@ class Format(Protocol):
     shows_headers: bool
     registers: bool
 
-    def encode(self, data: Data, batch: Batch) -> pa.Array:
+    def encode(self, data: Data, batch: EventBatch) -> pa.Array:
         """Return every record's message key or value.
 
         Shape:  ``data`` of N rows, the key or value of ``batch`` → large_string[N] (UTF-8) or large_binary[N].

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import RecordError
-from cdc_core.events.envelope.batch import MISFITS, SCHEMALESS, TEXT, Batch, Data, Header, struct
+from cdc_core.events.envelope.batch import MISFITS, SCHEMALESS, TEXT, Data, EventBatch, Header, struct
 from cdc_core.events.envelope.json import Parts, dumps, join, json_parts, texts
 from cdc_core.events.envelope.record import schema_text
 from cdc_core.events.envelope.uniform import is_uniform
@@ -39,7 +39,7 @@ class JsonFormat:
         """Whether it writes what envelopes without an outlet contain."""
         return self.schemas and self._defaults and not self._numeric
 
-    def encode(self, data: Data, batch: Batch) -> pa.Array:
+    def encode(self, data: Data, batch: EventBatch) -> pa.Array:
         """Return JSON texts; null without schema and value."""
         if data.schema is None:
             return pa.nulls(len(data), TEXT)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import Batch, Data
+from cdc_core.events.envelope.batch import Data, EventBatch
 from cdc_core.events.envelope.record import OCTETS, RECORDS, in_order, lines
 from cdc_core.events.format.avro_format import AvroFormat
 from cdc_core.events.format.cloud_events import CloudEventsFormat
@@ -57,7 +57,7 @@ class EventOutlet:
             if isinstance(form, AvroFormat):
                 form.registry.reach()
 
-    def records(self, batch: Batch) -> pa.Table:
+    def records(self, batch: EventBatch) -> pa.Table:
         """Return RECORDS in the order of (seq, sub). Raises RecordError, unless errors.tolerance is all."""
         return in_order([table for table in self._tolerant(batch) if table.num_rows])
 
@@ -74,7 +74,7 @@ class EventOutlet:
         """Return the lines that formats add at the end of a run, each once."""
         return [line for _, line in sorted([*self.key.last_lines(), *self.value.last_lines()])]
 
-    def _tolerant(self, batch: Batch) -> list[pa.Table]:
+    def _tolerant(self, batch: EventBatch) -> list[pa.Table]:
         """Transform and write; a record that fails is isolated by bisection and left out, if that is permitted."""
         try:
             return [self._written(one) for one in self._in_turn(self.chain.apply(batch))]
@@ -87,16 +87,16 @@ class EventOutlet:
             _log.warning("An event is left out: %s", error.message)
             return []
 
-    def _in_turn(self, parts: list[Batch]) -> list[Batch]:
+    def _in_turn(self, parts: list[EventBatch]) -> list[EventBatch]:
         """Return the parts so that a registry of schemas gets each topic's in the order of the topic's records.
 
         Expanded payloads of an outbox divide records by schema, whatever their topics are.
         """
         if len(parts) < 2 or not (self.key.registers or self.value.registers):
             return parts
-        return sorted((one for part in parts for _, one in part.by_topic()), key=Batch.first)
+        return sorted((one for part in parts for _, one in part.by_topic()), key=EventBatch.first)
 
-    def _written(self, batch: Batch) -> pa.Table:
+    def _written(self, batch: EventBatch) -> pa.Table:
         key, value = (self._octets(*one, batch) for one in ((self.key, batch.key), (self.value, batch.value)))
         shows_headers = self.shows_headers or self.is_raw
         headers = self.headers.header_list(batch.headers, len(batch)) if shows_headers else None
@@ -112,7 +112,7 @@ class EventOutlet:
         ]
         return pa.Table.from_arrays(columns, schema=RECORDS)
 
-    def _octets(self, form: Format, data: Data, batch: Batch) -> pa.Array:
+    def _octets(self, form: Format, data: Data, batch: EventBatch) -> pa.Array:
         encoded = form.encode(data, batch)
         return (encoded if self.is_raw else form.shown(encoded)).cast(OCTETS)
 

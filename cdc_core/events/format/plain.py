@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import SCHEMALESS, TEXT, Batch, Data, default_of
+from cdc_core.events.envelope.batch import SCHEMALESS, TEXT, Data, EventBatch, default_of
 from cdc_core.events.envelope.json import quoted
 from cdc_core.events.format.format import Placed, in_line
 from cdc_core.events.format.json_format import JsonFormat
@@ -32,7 +32,7 @@ class StringFormat:
         if encoding.upper().replace("-", "") != "UTF8":
             raise ConfigError(f"{settings.name('converter.encoding')} is {encoding}: wal2lake writes only UTF-8.")
 
-    def encode(self, data: Data, batch: Batch) -> pa.Array:
+    def encode(self, data: Data, batch: EventBatch) -> pa.Array:
         """Return texts."""
         schema = data.schema
         if schema is None:
@@ -66,7 +66,7 @@ class BytesFormat:
         self._delegate = delegate
         self._takes_buffers = takes_buffers
 
-    def encode(self, data: Data, batch: Batch) -> pa.Array:
+    def encode(self, data: Data, batch: EventBatch) -> pa.Array:
         """Return bytes, or the delegate's texts."""
         schema = data.schema
         if schema is None:
@@ -101,7 +101,7 @@ class NumberFormat:
         self._kind = kind
         self._octets = np.dtype(octets)
 
-    def encode(self, data: Data, batch: Batch) -> pa.Array:
+    def encode(self, data: Data, batch: EventBatch) -> pa.Array:
         """Return bytes; nulls remain null, of any type."""
         if not data.valid.any():
             return pa.nulls(len(data), pa.large_binary())

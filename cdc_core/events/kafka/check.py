@@ -16,7 +16,7 @@ _SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KafkaFacts:
     """``brokers``: how many there are. ``missing``: topics that do not exist. ``creates``: the connector makes them."""
 
     servers: str
@@ -25,7 +25,7 @@ class Found:
     creates: bool
 
 
-def examine(options: KafkaOptions, topics: Iterable[str]) -> Found:
+def examine(options: KafkaOptions, topics: Iterable[str]) -> KafkaFacts:
     """Ask the brokers. Raises ConfigError, BrokerError or TransientError."""
     servers, rules = java.servers(options), TopicRules(options.topic_creation)
     reported = Reported(servers)
@@ -35,7 +35,7 @@ def examine(options: KafkaOptions, topics: Iterable[str]) -> Found:
     maker = TopicMaker(open_admin(java.admin_settings(options), reported), rules, servers, reported)
     known = maker.known(_SECONDS)
     missing = tuple(sorted(set(topics) - set(known.topics)))
-    return Found(servers, len(known.brokers), missing, rules.creates)
+    return KafkaFacts(servers, len(known.brokers), missing, rules.creates)
 
 
 def stored_position(options: KafkaOptions, prefix: str, slot: str) -> tuple[str, str]:

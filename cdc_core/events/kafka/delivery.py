@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.events.kafka.client import BrokerError, Reported, error_of
-from cdc_core.events.kafka.messages import NO_PARTITION, NOW, Batch, Messages, Refused, Sent, key_columns
+from cdc_core.events.kafka.messages import NO_PARTITION, NOW, Messages, RefusedRecord, Sent, TopicRecords, key_columns
 from cdc_core.events.kafka.positions import PositionTopic
 from cdc_core.events.kafka.topic_maker import TopicMaker
 
@@ -67,7 +67,7 @@ class Delivery:
         self._messages = messages
         self._reported = reported
         self._in_transaction = False
-        self._failed: list[tuple[Any, Refused | None]] = []
+        self._failed: list[tuple[Any, RefusedRecord | None]] = []
 
     @property
     def kept(self) -> int:
@@ -85,7 +85,7 @@ class Delivery:
         if records.num_rows:
             self._begin()
         for found in self._messages.of(records):
-            if isinstance(found, Batch):
+            if isinstance(found, TopicRecords):
                 self._produce_together(found)
             else:
                 self._produce(found)
@@ -137,7 +137,7 @@ class Delivery:
             if sent % _CALLBACK_EVERY == 0:
                 self._producer.poll(0)
 
-    def _produce_together(self, batch: Batch) -> None:
+    def _produce_together(self, batch: TopicRecords) -> None:
         """Produce records in one call. Once the queue is full, librdkafka takes none of the later ones either."""
         from confluent_kafka import KafkaException
 
@@ -178,7 +178,7 @@ class Delivery:
                 error = again
         if not isinstance(error, KafkaException):
             raise error
-        self._refuse(error.args[0], Refused.of(topic, key, value, headers))
+        self._refuse(error.args[0], RefusedRecord.of(topic, key, value, headers))
 
     def _await_all(self) -> None:
         """Wait until every record is acknowledged. Raises an error if nothing is for the stall time-out."""
@@ -207,7 +207,7 @@ class Delivery:
         if error is not None:
             found = None
             if message is not None and message.topic() is not None:
-                found = Refused.of(message.topic(), message.key(), message.value(), message.headers() or [])
+                found = RefusedRecord.of(message.topic(), message.key(), message.value(), message.headers() or [])
             self._failed.append((error, found))
 
     def _check_failed(self) -> None:
@@ -217,7 +217,7 @@ class Delivery:
                 raise self._error_of(error, "writing records")
             self._refuse(error, message)
 
-    def _refuse(self, error: Any, message: Refused) -> None:
+    def _refuse(self, error: Any, message: RefusedRecord) -> None:
         """Raise the error of a record that Kafka does not take, or leave the record out."""
         if error.name() != "MSG_SIZE_TOO_LARGE":
             raise self._error_of(error, f"writing to topic {message.topic}")
@@ -234,10 +234,10 @@ class Delivery:
         is_fatal = error.name() == "_FATAL" and self._reported.fatal is not None
         return error_of(self._reported.fatal if is_fatal else error, self._settings.servers, doing)
 
-    def _is_for_broker(self, message: Refused) -> bool:
+    def _is_for_broker(self, message: RefusedRecord) -> bool:
         return message.size <= self._positions.most_bytes
 
-    def _check_batch(self, message: Refused) -> None:
+    def _check_batch(self, message: RefusedRecord) -> None:
         """Raise an error if the broker has refused a batch, of which not this record is too large."""
         limit = self._topics.limits([message.topic]).get(message.topic)
         if limit is None or message.whole <= limit:
@@ -248,7 +248,7 @@ class Delivery:
                 f"producer.batch.size to at most {'this limit' if limit is None else limit}.",
             )
 
-    def _too_large(self, message: Refused) -> CdcError:
+    def _too_large(self, message: RefusedRecord) -> CdcError:
         columns = ", ".join(key_columns(message.key))
         limit = (
             "the topic's max.message.bytes or the broker's message.max.bytes"

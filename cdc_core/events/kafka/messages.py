@@ -28,7 +28,7 @@ _NULL = '{"schema":null,"payload":null}'
 Sent = tuple[str, bytes | None, bytes | None, Headers, int, int]
 
 
-class Batch(NamedTuple):
+class TopicRecords(NamedTuple):
     """Records of one topic whose headers, partitions and times are not their own: librdkafka takes them in one call.
 
     ``messages``: ``key`` and ``value`` of each; ``_error`` is added to one that librdkafka does not take.
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     messages: list[dict[str, Any]]
 
 
-class Refused(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that was not written, without its value.
 
     ``size``: of key and value in bytes; ``whole``: of a batch that contains it alone, at most some bytes more.
@@ -50,7 +50,7 @@ class Refused(NamedTuple):
     whole: int
 
     @classmethod
-    def of(cls, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Refused:
+    def of(cls, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> RefusedRecord:
         """Return what is kept of a record."""
         size = len(key or b"") + len(value or b"")
         return cls(
@@ -67,12 +67,12 @@ class Messages:
     def __init__(self, *, are_texts: bool = False) -> None:
         self._are_texts = are_texts
 
-    def of(self, records: pa.Table) -> Iterator[Batch | Iterator[Sent]]:
+    def of(self, records: pa.Table) -> Iterator[TopicRecords | Iterator[Sent]]:
         """Yield the records in their order, some thousand at a time."""
         for batch in records.to_batches(max_chunksize=_ROWS):
             yield self._together(batch) or self._apart(batch)
 
-    def _together(self, batch: pa.RecordBatch) -> Batch | None:
+    def _together(self, batch: pa.RecordBatch) -> TopicRecords | None:
         """Return the records for one call; None if they need a call each, whose cost is half as much again."""
         topics, headers = batch.column("topic"), batch.column("headers")
         if not (is_uniform(topics) and is_uniform(headers)) or self.headers(headers[0].as_py()):
@@ -81,7 +81,7 @@ class Messages:
             return None
         # row-wise: librdkafka takes a list
         pairs = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-        return Batch(topics[0].as_py(), [{"key": key, "value": value} for key, value in pairs])
+        return TopicRecords(topics[0].as_py(), [{"key": key, "value": value} for key, value in pairs])
 
     def _apart(self, batch: pa.RecordBatch) -> Iterator[Sent]:
         # row-wise: librdkafka takes one record per call

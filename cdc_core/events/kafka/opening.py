@@ -25,7 +25,7 @@ _BATCH_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Connector:
+class RecordsOwner:
     """Whose records they are. ``headers_are_texts``, ``leaves_out``: as in ``Messages`` and ``PublisherSettings``."""
 
     prefix: str
@@ -35,7 +35,7 @@ class Connector:
 
 
 @contextmanager
-def open_publisher(options: KafkaOptions, connector: Connector) -> Iterator[tuple[Publisher, str]]:
+def open_publisher(options: KafkaOptions, connector: RecordsOwner) -> Iterator[tuple[Publisher, str]]:
     """Open Kafka; yields the publisher, and the last position (empty for none). Raises CdcError.
 
     With exactly.once.support=required an unfinished transaction of an earlier run is aborted first.

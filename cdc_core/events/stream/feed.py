@@ -2,7 +2,8 @@
 
 The lake does not wait for it: segments wait in memory up to a bound (``SharedSegments``), and only then reading from
 the slot pauses. If that lasts longer than the stall time-out, the run ends with an error. The slot is confirmed for
-both: up to what the lake has recorded, or what the other output has made durable, whichever is less (``Gate``).
+both: up to what the lake has recorded, or what the other output has made durable, whichever is less
+(``ConfirmationGate``).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class EventFeed:
             self._error = error
 
 
-class Gate:
+class ConfirmationGate:
     """Confirms to the slot what both destinations have. ``send`` hands an LSN to the connection."""
 
     def __init__(self, segments: SharedSegments, send: Callable[[int], None]) -> None:

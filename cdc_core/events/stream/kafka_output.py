@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from cdc_core.engine.reading.slot_reader import Waiting
+from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.errors import SourceError
 from cdc_core.events.kafka.publisher import Publisher
 from cdc_core.events.stream.output import Position
@@ -37,10 +37,10 @@ class KafkaOutput:
         return self._publisher.has_room
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingChanges:
         """What Kafka has not acknowledged."""
         found = self._publisher.unacknowledged
-        return Waiting(found.records, found.most_records, found.bytes, found.most_bytes)
+        return WaitingChanges(found.records, found.most_records, found.bytes, found.most_bytes)
 
     @property
     def is_marked(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from cdc_core.engine.reading.slot_reader import Waiting
+from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.lsn import Lsn
 
 ROOM_SECONDS = 0.02
@@ -69,7 +69,7 @@ class Output(Protocol):
         """Whether more records may be written now without being held in memory beyond a bound."""
 
     @property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitingChanges | None:
         """What is not durable yet, for any thread; None if nothing waits in this process."""
 
     @property

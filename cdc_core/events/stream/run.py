@@ -16,7 +16,7 @@ from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.events.envelope.context import EnvelopeContext
-from cdc_core.events.envelope.stream_events import StreamEvents
+from cdc_core.events.envelope.stream_events import StreamRecords
 from cdc_core.events.stream.marked_output import MarkedOutput
 from cdc_core.events.stream.output import ROOM_SECONDS
 from cdc_core.events.stream.segments import Segments, SlotSegments
@@ -138,7 +138,7 @@ class EnvelopeRun:
 
         ``heartbeat`` runs heartbeat.action.query, where no other reader of the slot does.
         """
-        events = StreamEvents(
+        events = StreamRecords(
             self._context,
             self._rows.change_events,
             wants_message=MessageSelection(self._selection).includes,
@@ -181,7 +181,7 @@ class EnvelopeRun:
             reason = reason or self._is_over(until, started, last_data, idle, segments)
         return StreamReport(count, written, marked.position.lsn, (), time.monotonic() - started, reason)
 
-    def _delivered(self, events: StreamEvents) -> DeliveredFilter | None:
+    def _delivered(self, events: StreamRecords) -> DeliveredFilter | None:
         """What leaves out the changes that another connector has sent after the position."""
         stored = self._marked.position.delivered
         if not stored:

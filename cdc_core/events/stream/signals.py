@@ -16,7 +16,7 @@ from cdc_core import clock
 from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.events.envelope.record import RECORDS, in_order
 from cdc_core.events.envelope.row import rows_of
-from cdc_core.events.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.chunk import columns_of
 from cdc_core.snapshot.incremental.progress import Progress
@@ -142,7 +142,7 @@ class EnvelopeSignals:
         now = clock.now_ns()
         rows = rows_of(columns_of(window.rows, self._included(window.table)), np.flatnonzero(window.keep))
         count = int(window.keep.sum())
-        facts = SnapshotFacts(lsn, None, now // 1000, prior_end_lsn, is_incremental=True)
+        facts = EventSnapshot(lsn, None, now // 1000, prior_end_lsn, is_incremental=True)
         markers = pa.repeat(pa.scalar("incremental", pa.large_string()), count)
         made = self._build(window.table).reads(rows, markers, facts, now)
         # Transforms may have left records out.

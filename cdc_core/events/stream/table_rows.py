@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from cdc_core.decode.copy_text import LineCutter, decode_copy
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.events.envelope.context import EnvelopeContext
-from cdc_core.events.envelope.snapshot_events import SnapshotEvents
-from cdc_core.events.envelope.table_events import SnapshotFacts, TableEvents
+from cdc_core.events.envelope.snapshot_events import SnapshotRecords
+from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents
 from cdc_core.events.stream.output import ROOM_SECONDS, Output
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.options import PostgresOptions
@@ -64,8 +64,8 @@ class TableRows:
         """
         try:
             lock_tables(opened.holder, [table.id for table in tables], self._snapshot)
-            facts = SnapshotFacts(int(opened.lsn), opened.holder.facts.txid, opened.holder.facts.timestamp_us)
-            events = SnapshotEvents()
+            facts = EventSnapshot(int(opened.lsn), opened.holder.facts.txid, opened.holder.facts.timestamp_us)
+            events = SnapshotRecords()
             written = 0
             for table in tables:
                 rows = self._counted(table.id, self._rows(table, opened, conditions.get(table.id, "")))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import Batch, Data, arrow_type, default_of
+from cdc_core.events.envelope.batch import Data, EventBatch, arrow_type, default_of
 from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of, where_set, with_fields
 from cdc_core.events.transform.java_text import CONNECT_TIMES, DECIMAL, connect_time, decimal_of, java_text
 from cdc_core.events.transform.kafka_fields import each
@@ -46,11 +46,11 @@ class Cast:
             raise ConfigError(f"{settings.name('spec')} casts fields and the whole {side.lower()}: keep one of them.")
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value that is not null."""
         return where_set(batch, self._side, self._change)
 
-    def _change(self, batch: Batch) -> list[Batch]:
+    def _change(self, batch: EventBatch) -> list[EventBatch]:
         data = self._side.get(batch)
         if self._whole:
             if data.schema is None:

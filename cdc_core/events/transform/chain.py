@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cdc_core.errors import ConfigError
-from cdc_core.events.envelope.batch import Batch
+from cdc_core.events.envelope.batch import EventBatch
 from cdc_core.events.transform.cast import Cast
 from cdc_core.events.transform.changed import ExtractChangedRecordState
 from cdc_core.events.transform.fields import Side, Transform
@@ -72,14 +72,14 @@ _SCRIPTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransformStep:
     """One transform, with the predicate that decides about a record."""
 
     transform: Transform
     predicate: Predicate | None = None
     negate: bool = False
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Apply the transform to the records it is for; the others remain."""
         if self.predicate is None:
             return self.transform.apply(batch)
@@ -94,13 +94,13 @@ class Chain:
     """
 
     def __init__(
-        self, steps: tuple[Step, ...] = (), *, unread: tuple[str, ...] = (), older: tuple[str, ...] = ()
+        self, steps: tuple[TransformStep, ...] = (), *, unread: tuple[str, ...] = (), older: tuple[str, ...] = ()
     ) -> None:
         self.steps = steps
         self.unread = unread
         self.older = older
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Return the records that result from all transforms, batches by their first record. Raises RecordError.
 
         What remembers the first that it saw, a step or the registry of schemas, thus sees the first record first.
@@ -108,7 +108,7 @@ class Chain:
         batches = [batch] if len(batch) else []
         for step in self.steps:
             batches = [made for one in batches for made in step.apply(one) if len(made)]
-            batches.sort(key=Batch.first)
+            batches.sort(key=EventBatch.first)
         return batches
 
 
@@ -140,7 +140,7 @@ def make_chain(options: TransformOptions) -> Chain:
             problems.append(error.message)
             continue
         if transform is not None and (chosen is None or chosen in predicates):
-            steps.append(Step(transform, predicates.get(chosen or ""), negate))
+            steps.append(TransformStep(transform, predicates.get(chosen or ""), negate))
     if problems:
         raise ConfigError(" ".join(problems))
     unread = tuple(one for settings in all_settings for one in settings.unread())

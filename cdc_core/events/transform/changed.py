@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import RecordError
-from cdc_core.events.envelope.batch import TEXT, Batch, Data
+from cdc_core.events.envelope.batch import TEXT, Data, EventBatch
 from cdc_core.events.envelope.json import texts
 from cdc_core.events.transform.fields import OPTIONAL_STRING, is_envelope
 from cdc_core.events.transform.settings import Settings
@@ -21,7 +21,7 @@ class ExtractChangedRecordState:
         self._changed = settings.get("header.changed.name")
         self._unchanged = settings.get("header.unchanged.name")
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Add the headers to every event; other records remain."""
         events, others = batch.split(batch.value.valid)
         out = [others] if len(others) else []

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import RecordError
-from cdc_core.events.envelope.batch import Batch, Data, struct
+from cdc_core.events.envelope.batch import Data, EventBatch, struct
 from cdc_core.schema.connect import ConnectSchema
 
 OPTIONAL_STRING = ConnectSchema("string", optional=True)
@@ -21,7 +21,7 @@ ENVELOPE = ".Envelope"
 class Transform(Protocol):
     """One transform. Created once; its state, if any, lasts as long as the run."""
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Return the records that result. Raises RecordError if a record cannot be transformed."""
 
 
@@ -31,16 +31,16 @@ class Side(StrEnum):
     KEY = "Key"
     VALUE = "Value"
 
-    def get(self, batch: Batch) -> Data:
+    def get(self, batch: EventBatch) -> Data:
         """Return the records' keys or values."""
         return batch.key if self is Side.KEY else batch.value
 
-    def put(self, batch: Batch, data: Data) -> Batch:
+    def put(self, batch: EventBatch, data: Data) -> EventBatch:
         """Return the records with other keys or values."""
         return replace(batch, key=data) if self is Side.KEY else replace(batch, value=data)
 
 
-def where_set(batch: Batch, side: Side, change: Callable[[Batch], list[Batch]]) -> list[Batch]:
+def where_set(batch: EventBatch, side: Side, change: Callable[[EventBatch], list[EventBatch]]) -> list[EventBatch]:
     """Apply ``change`` to the records whose key or value is not null; the others remain."""
     changed, others = batch.split(side.get(batch).valid)
     return [*(change(changed) if len(changed) else []), *([others] if len(others) else [])]

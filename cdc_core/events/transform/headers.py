@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import Batch, constant, no_data
+from cdc_core.events.envelope.batch import EventBatch, constant, no_data
 from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of, with_fields
 from cdc_core.events.transform.literal import parse_literal
 from cdc_core.events.transform.settings import Settings
@@ -23,7 +23,7 @@ class InsertHeader:
         literal = "" if is_empty else settings.text("value.literal")
         self._schema, self._value = parse_literal(literal, settings.name("value.literal"))
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Add the header to every record."""
         rows = len(batch)
         data = no_data(rows) if self._schema is None else constant(self._value, self._schema, rows)
@@ -36,7 +36,7 @@ class DropHeaders:
     def __init__(self, settings: Settings) -> None:
         self._names = set(settings.items("headers", required=True))
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Remove the headers from every record."""
         return [replace(batch, headers=tuple(one for one in batch.headers if one.key not in self._names))]
 
@@ -53,7 +53,7 @@ class HeaderFrom:
         self._moves = settings.choice("operation", ("move", "copy")) == "move"
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Add the headers; every key or value must be a struct."""
         data = self._side.get(batch)
         schema = schema_of(data, "moving fields to headers")
@@ -75,6 +75,6 @@ class HeaderFrom:
 class Filter:
     """Drops every record; its predicate decides which records it is given."""
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Return no record."""
         return [] if len(batch) else [batch.take(np.zeros(0, dtype=np.int64))]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import SCHEMALESS, Batch, Data, constant, no_data, put
+from cdc_core.events.envelope.batch import SCHEMALESS, Data, EventBatch, constant, no_data, put
 from cdc_core.events.transform.field_path import FieldPath
 from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of, where_set, with_fields
 from cdc_core.events.transform.java_text import CONNECT_TIMES
@@ -55,11 +55,11 @@ class InsertField:
         if self._fields["static"] and self._static is None:
             raise ConfigError(f"{settings.name('static.value')} is missing.")
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value that is not null."""
         return where_set(batch, self._side, self._change)
 
-    def _change(self, batch: Batch) -> list[Batch]:
+    def _change(self, batch: EventBatch) -> list[EventBatch]:
         data = self._side.get(batch)
         schema = schema_of(data, "field insertion")
         if self._fields["offset"]:
@@ -96,7 +96,7 @@ class MaskField:
         self._replacement = settings.get("replacement")
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value, which must be a struct."""
         data = self._side.get(batch)
         schema = schema_of(data, "masking fields")
@@ -154,7 +154,7 @@ class ValueToKey:
         self._fields = settings.items("fields", required=True)
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Replace every key; every value must be a struct."""
         schema = schema_of(batch.value, "copying fields from value to key")
         if not batch.value.valid.all():
@@ -177,7 +177,7 @@ class ExtractField:
         self._path = FieldPath.of(settings, "field")
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value."""
         data = self._side.get(batch)
         if data.schema is None:
@@ -202,7 +202,7 @@ class HoistField:
         self._side = side
         self._field = settings.text("field")
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value, null ones included."""
         data = self._side.get(batch)
         if data.schema is None:

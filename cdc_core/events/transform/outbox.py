@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import MISFITS, SCHEMALESS, TEXT, Batch, Data, arrow_type, no_data
+from cdc_core.events.envelope.batch import MISFITS, SCHEMALESS, TEXT, Data, EventBatch, arrow_type, no_data
 from cdc_core.events.transform.fields import is_envelope, schema_of, text_field, with_fields
 from cdc_core.events.transform.json_payload import JsonPayload, NotExpandedError, UnusableError
 from cdc_core.events.transform.settings import Settings
@@ -65,7 +65,7 @@ class EventRouter:
         # As in Debezium the first topic decides the name of all values with the same payload schema, or version.
         self._schemas: dict[ConnectSchema | int | None, ConnectSchema] = {}
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Route inserted rows, and rows that a snapshot reads."""
         events, _ = batch.split(batch.value.valid)
         if not len(events) or not is_envelope(events.value):
@@ -88,7 +88,7 @@ class EventRouter:
         level = logging.WARNING if self._invalid == "warn" else logging.ERROR
         _log.log(level, "An update of the outbox table was received and is ignored.")
 
-    def _routed(self, events: Batch, row: Data) -> list[Batch]:
+    def _routed(self, events: EventBatch, row: Data) -> list[EventBatch]:
         schema_of(row, "reading an outbox event")
         batch = replace(events, timestamp=self._times(events.value, row))
         identity = _column(row, self._id)
@@ -143,7 +143,7 @@ class EventRouter:
         out += [(payload.take(np.array(plain)), np.array(plain))] if plain else []
         return sorted(out, key=lambda one: int(one[1][0]))
 
-    def _valued(self, batch: Batch, row: Data, payload: Data) -> list[Batch]:
+    def _valued(self, batch: EventBatch, row: Data, payload: Data) -> list[EventBatch]:
         if self._wraps:
             parts = self._wrapped(batch, row, payload)
         else:
@@ -158,7 +158,7 @@ class EventRouter:
             made += [replace(buried, value=no_data(len(buried)))] if len(buried) else []
         return made
 
-    def _wrapped(self, batch: Batch, row: Data, payload: Data) -> list[tuple[Batch, np.ndarray]]:
+    def _wrapped(self, batch: EventBatch, row: Data, payload: Data) -> list[tuple[EventBatch, np.ndarray]]:
         """Return the values as structs of the payload and the additional columns, by version of their schema."""
         if payload.schema is None or payload.schema.name in {SCHEMALESS, *MISFITS}:
             raise RecordError("The payload of an outbox event has no schema that fits its value.")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import Batch, Data
+from cdc_core.events.envelope.batch import Data, EventBatch
 from cdc_core.events.transform.fields import is_envelope
 from cdc_core.events.transform.hashes import HASHES, hashes
 from cdc_core.events.transform.settings import Settings
@@ -29,7 +29,7 @@ class PartitionRouting:
         name = settings.text("partition.hash.function", "java").strip().lower()
         self._function = HASHES.get(name, HASHES["java"])
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Set the partition of rows' events; truncates and records without any of the fields remain."""
         events, others = batch.split(batch.value.valid)
         out = [others] if len(others) else []

@@ -6,14 +6,14 @@ from typing import Protocol
 
 import numpy as np
 
-from cdc_core.events.envelope.batch import Batch
+from cdc_core.events.envelope.batch import EventBatch
 from cdc_core.events.transform.settings import Settings
 
 
 class Predicate(Protocol):
     """Decides for every record."""
 
-    def test(self, batch: Batch) -> np.ndarray:
+    def test(self, batch: EventBatch) -> np.ndarray:
         """bool[N]: whether the predicate is true for the record."""
 
 
@@ -23,7 +23,7 @@ class TopicNameMatches:
     def __init__(self, settings: Settings) -> None:
         self._pattern = settings.regex("pattern")
 
-    def test(self, batch: Batch) -> np.ndarray:
+    def test(self, batch: EventBatch) -> np.ndarray:
         """Test each topic once."""
         encoded = batch.topic.dictionary_encode()
         found = [self._pattern.fullmatch(name) is not None for name in encoded.dictionary.to_pylist()]
@@ -36,7 +36,7 @@ class HasHeaderKey:
     def __init__(self, settings: Settings) -> None:
         self._name = settings.text("name")
 
-    def test(self, batch: Batch) -> np.ndarray:
+    def test(self, batch: EventBatch) -> np.ndarray:
         """Test the headers' presence."""
         found = np.zeros(len(batch), dtype=bool)
         for header in batch.headers:
@@ -48,6 +48,6 @@ class HasHeaderKey:
 class RecordIsTombstone:
     """Whether the value is null."""
 
-    def test(self, batch: Batch) -> np.ndarray:
+    def test(self, batch: EventBatch) -> np.ndarray:
         """Test the values."""
         return ~batch.value.valid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import Batch, Data
+from cdc_core.events.envelope.batch import Data, EventBatch
 from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of, where_set, with_fields
 from cdc_core.events.transform.settings import Settings
 
@@ -41,11 +41,11 @@ class ReplaceField:
         self._renames = pairs(settings, "renames")
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value that is not null."""
         return where_set(batch, self._side, self._change)
 
-    def _change(self, batch: Batch) -> list[Batch]:
+    def _change(self, batch: EventBatch) -> list[EventBatch]:
         data = self._side.get(batch)
         return [self._side.put(batch, _chosen(data, self._keeps, self._renames, self._defaults))]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import STRING, Batch, Data, constant
+from cdc_core.events.envelope.batch import STRING, Data, EventBatch, constant
 from cdc_core.events.transform.fields import is_envelope, schema_of, with_fields
 from cdc_core.events.transform.settings import Settings
 from cdc_core.schema.connect import ConnectSchema
@@ -54,11 +54,11 @@ class ByLogicalTableRouter:
         # As in Debezium the first topic decides the name of all keys, or values, that have the same schema.
         self._schemas: dict[ConnectSchema, ConnectSchema] = {}
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Rename per topic; records of other topics remain."""
         return [self._renamed(topic, one) for topic, one in batch.by_topic()]
 
-    def _renamed(self, old: str, batch: Batch) -> Batch:
+    def _renamed(self, old: str, batch: EventBatch) -> EventBatch:
         if not self._regex.fullmatch(old):
             return batch
         new = self._replace(old)

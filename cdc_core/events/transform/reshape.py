@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import RecordError
-from cdc_core.events.envelope.batch import SCHEMALESS, Batch, Data
+from cdc_core.events.envelope.batch import SCHEMALESS, Data, EventBatch
 from cdc_core.events.transform.fields import Side, basics, schema_of, where_set, with_fields
 from cdc_core.events.transform.settings import Settings
 from cdc_core.schema.connect import ConnectSchema
@@ -19,11 +19,11 @@ class Flatten:
         self._side = side
         self._delimiter = settings.text("delimiter", ".")
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value that is not null."""
         return where_set(batch, self._side, self._change)
 
-    def _change(self, batch: Batch) -> list[Batch]:
+    def _change(self, batch: EventBatch) -> list[EventBatch]:
         data = self._side.get(batch)
         schema = schema_of(data, "flattening")
         found = self._flat(data, "", schema.optional)
@@ -57,7 +57,7 @@ class SetSchemaMetadata:
         self._version = settings.number("schema.version", least=0) if settings.get("schema.version") else None
         settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change the schema of every key or value."""
         data = self._side.get(batch)
         if data.schema is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import Batch, Data, arrow_type, struct
+from cdc_core.events.envelope.batch import Data, EventBatch, arrow_type, struct
 from cdc_core.events.transform.date_format import DateFormat
 from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of
 from cdc_core.events.transform.kafka_fields import TIMESTAMP, each
@@ -40,7 +40,7 @@ class TimestampConverter:
         self._format = None if pattern is None else DateFormat(pattern, settings.name("format"))
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Change every key or value with a schema."""
         data = self._side.get(batch)
         if data.schema is None:

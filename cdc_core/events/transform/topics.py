@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cdc_core.errors import RecordError
-from cdc_core.events.envelope.batch import TEXT, Batch
+from cdc_core.events.envelope.batch import TEXT, EventBatch
 from cdc_core.events.transform.date_format import DateFormat
 from cdc_core.events.transform.settings import Settings
 
@@ -19,7 +19,7 @@ class RegexRouter:
         self._regex = settings.regex("regex")
         self._replace = settings.replacement("replacement", self._regex)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Rename topics; called once for each topic."""
         return [batch.with_topics(self.renamed)]
 
@@ -35,7 +35,7 @@ class TimestampRouter:
         self._topic = settings.text("topic.format", "${topic}-${timestamp}")
         self._format = DateFormat(settings.text("timestamp.format", "yyyyMMdd"), settings.name("timestamp.format"))
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Rename topics; for each distinct topic and time once."""
         if batch.timestamp is None or batch.timestamp.null_count:
             raise RecordError("A record has no timestamp, which TimestampRouter needs.")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import STRING, TEXT, Batch, Data, constant, no_data
+from cdc_core.events.envelope.batch import STRING, TEXT, Data, EventBatch, constant, no_data
 from cdc_core.events.transform.fields import (
     OPTIONAL_STRING,
     Side,
@@ -92,7 +92,7 @@ class ExtractNewRecordState:
         self._drop_compatible = settings.flag("drop.fields.keep.schema.compatible", True)
         self._defaults = settings.flag("replace.null.with.default", True)
 
-    def apply(self, batch: Batch) -> list[Batch]:
+    def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Split the records into tombstones, events by what they did, and others, which remain."""
         events, tombstones = batch.split(batch.value.valid)
         out = self._tombstones(tombstones) if len(tombstones) else []
@@ -118,7 +118,7 @@ class ExtractNewRecordState:
     def _rewrites(self) -> bool:
         return self._mode.startswith("rewrite")
 
-    def _tombstones(self, batch: Batch) -> list[Batch]:
+    def _tombstones(self, batch: EventBatch) -> list[EventBatch]:
         if self._mode != "rewrite-with-tombstone":
             return []
         for reference in self._headers:
@@ -126,7 +126,7 @@ class ExtractNewRecordState:
                 batch = batch.with_header(reference.name, constant("d", STRING, len(batch)))
         return [batch]
 
-    def _kept(self, events: Batch) -> list[Batch]:
+    def _kept(self, events: EventBatch) -> list[EventBatch]:
         row = _field(events.value, "after")
         if self._rewrites:
             row = self._marked(row, "false")
@@ -134,7 +134,7 @@ class ExtractNewRecordState:
         out = replace(out, value=self._added(out.value, events.value))
         return self._dropped(out)
 
-    def _deleted(self, events: Batch) -> list[Batch]:
+    def _deleted(self, events: EventBatch) -> list[EventBatch]:
         if self._mode == "drop":
             return []
         old = _field(events.value, "before")
@@ -162,7 +162,7 @@ class ExtractNewRecordState:
         )
         return with_fields(schema, [*row.columns(), *(data.values for _, data in more)], len(row))
 
-    def _routed(self, batch: Batch, row: Data) -> Batch:
+    def _routed(self, batch: EventBatch, row: Data) -> EventBatch:
         """Replace topics by a column's value, unless it is null or blank."""
         if self._route is None:
             return batch
@@ -170,7 +170,7 @@ class ExtractNewRecordState:
         blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(pc.fill_null(names, ""))), 0)
         return replace(batch, topic=pc.if_else(blank, batch.topic, names))
 
-    def _dropped(self, batch: Batch, event: Data | None = None) -> list[Batch]:
+    def _dropped(self, batch: EventBatch, event: Data | None = None) -> list[EventBatch]:
         """Remove the fields that a header names; then add fields, for a rewritten delete (``event``)."""
         if self._drop_header is None:
             return [batch if event is None else replace(batch, value=self._added(batch.value, event))]
@@ -184,7 +184,7 @@ class ExtractNewRecordState:
             made.append(part)
         return made
 
-    def _without(self, batch: Batch, names: tuple[str, ...]) -> Batch:
+    def _without(self, batch: EventBatch, names: tuple[str, ...]) -> EventBatch:
         sides = [Side.KEY, Side.VALUE] if self._drop_from_key else [Side.VALUE]
         for side in sides:
             data = side.get(batch)
@@ -225,7 +225,7 @@ def _field(event: Data, name: str) -> Data:
     return found
 
 
-def _names_by_row(batch: Batch, header: str) -> list[tuple[tuple[str, ...], np.ndarray]]:
+def _names_by_row(batch: EventBatch, header: str) -> list[tuple[tuple[str, ...], np.ndarray]]:
     """Return (names, the rows for which the header lists them). The first header of that name is used."""
     lists: list[tuple[str, ...]] = [()] * len(batch)
     done = np.zeros(len(batch), dtype=bool)

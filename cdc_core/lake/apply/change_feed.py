@@ -45,7 +45,7 @@ def change_files(
     """
     if not lake.definition.feeds_changes or not (removed or marked):
         return []
-    identity, files = _Identity.of(lake.schema, key), list[DataFile]()
+    identity, files = _RowIdentity.of(lake.schema, key), list[DataFile]()
     with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:
         parts = PairedParts(Path(folder), lake.schema)
         for is_new, tables in ((False, _old_rows(lake, removed, marked)), (True, _rows(lake, added))):
@@ -59,14 +59,14 @@ def change_files(
 
 
 @dataclass(frozen=True, slots=True)
-class _Identity:
+class _RowIdentity:
     """What a row is identified by. ``key``: None if by all of its values."""
 
     key: KeyColumns | None
     more: tuple[str, ...]
 
     @classmethod
-    def of(cls, schema: pa.Schema, key: Sequence[str]) -> _Identity:
+    def of(cls, schema: pa.Schema, key: Sequence[str]) -> _RowIdentity:
         if not key:
             return cls(None, tuple(schema.names))
         return cls(KeyColumns.of(key, schema), POSITION[:2] if mode_of(schema.names) is DeleteMode.HISTORY else ())
@@ -89,7 +89,7 @@ def _rows(lake: DeltaTable, files: Sequence[DataFile]) -> Iterator[pa.Table]:
     return (rows for file in files for rows in lake.batches(file))
 
 
-def _changes(old: pa.Table, new: pa.Table, identity: _Identity) -> pa.Table:
+def _changes(old: pa.Table, new: pa.Table, identity: _RowIdentity) -> pa.Table:
     """Return the changes from old rows to new ones. Shape: old[O], new[N] -> rows[C] with their kinds of change"""
     stays = _matched(old, new, lambda rows: [column(rows, name) for name in rows.schema.names], exact=True)
     old, new = (rows.filter(pa.array(~mask)) for rows, mask in zip((old, new), stays, strict=True))

@@ -72,7 +72,7 @@ class KeptRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedFiles:
     """A table's next content: ``added`` files under ``schema``, ``removed`` ones, and ``unused`` ones of the snapshot.
 
     Files are unused if their rows are in other files.
@@ -109,7 +109,7 @@ def check_modes(lake: pa.Schema, snapshot: pa.Schema, table: TableId) -> None:
         )
 
 
-def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kept: KeptRows) -> Merged:
+def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kept: KeptRows) -> MergedFiles:
     """Merge the table's content with the snapshot's ``files``; writes files, but commits nothing."""
     schema = grown_schema(lake.schema, snapshot, kept)
     merge = _soft if mode_of(snapshot.names) is DeleteMode.SOFT else _history
@@ -169,7 +169,7 @@ def is_after(rows: pa.Table, at: Truncation, names: Sequence[str] = POSITION) ->
     return np.asarray((lsn >= at.lsn) & (index >= 0))
 
 
-class _Written:
+class _WrittenFiles:
     """Files that are written as rows come, of about the size of a part."""
 
     def __init__(self, lake: DeltaTable, parts: PairedParts) -> None:
@@ -198,7 +198,7 @@ class _Written:
 
 def _soft(
     lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: PairedParts, kept: KeptRows
-) -> Merged:
+) -> MergedFiles:
     columns = KeyColumns.of(kept.key, snapshot)
     for file in files:
         keys = lake.read_as(file, pa.schema([snapshot.field(name) for name in columns.read]))
@@ -208,19 +208,19 @@ def _soft(
             rows = earlier(adapted(batch, parts.schema), kept)
             rows = rows.filter(pa.array(~(is_live(rows) & is_after(rows, kept.at))))
             parts.add(rows, row_hashes(columns.parts(rows)), is_new=False)
-    gone = _Written(lake, parts)
+    gone = _WrittenFiles(lake, parts)
     for held, shown in parts:
         index, _ = KeyIndex.of(columns, shown.select(columns.read).combine_chunks())
         rows = held.filter(pa.array(index.match(held.select(columns.read)) < 0))
         gone.add(marked(rows, np.flatnonzero(is_live(rows)), kept.at))
-    return Merged(parts.schema, [*files, *gone.files], list(lake.files), [])
+    return MergedFiles(parts.schema, [*files, *gone.files], list(lake.files), [])
 
 
 def _history(
     lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: PairedParts, kept: KeptRows
-) -> Merged:
+) -> MergedFiles:
     names = image_schema(snapshot).names
-    past, current = _Written(lake, parts), _Written(lake, parts)
+    past, current = _WrittenFiles(lake, parts), _WrittenFiles(lake, parts)
     same_columns, removed = parts.schema.equals(lake.schema), list[DataFile]()
     for file in files:
         rows = lake.read_as(file, snapshot)
@@ -243,10 +243,10 @@ def _history(
         past.add(closed(held.filter(pa.array(found < 0)), kept.at))
         current.add(held.filter(pa.array(found >= 0)))
         current.add(shown.filter(pa.array(~np.isin(codes, found))))
-    return Merged(parts.schema, current.files + past.files, removed, list(files))
+    return MergedFiles(parts.schema, current.files + past.files, removed, list(files))
 
 
-def commit_merged(lake: DeltaTable, found: Merged, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
+def commit_merged(lake: DeltaTable, found: MergedFiles, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
     """Commit the content; returns the version. Raises CommitConflictError."""
     if found.schema.equals(lake.schema):
         version = lake.commit(found.added, found.removed, txns=txns, metadata=metadata, keeps_row_ids=False)

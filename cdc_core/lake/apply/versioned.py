@@ -74,14 +74,14 @@ class VersionedChanges:
         removed, marks, tables = apart(content, touched, begun, past, ways, file_bytes)
         return Rewrite(removed, tables, rows.num_rows, count, 0, marks, self._absent(hits))
 
-    def _absent(self, hits: Sequence[_Hits]) -> AbsentRows | None:
+    def _absent(self, hits: Sequence[_EndedRows]) -> AbsentRows | None:
         versions = self.versions
         present = np.zeros(versions.keys.num_rows, dtype=bool)
         for found in hits:
             present[found.keys] = True
         return AbsentRows.of_keys(versions.expected, present, versions.seek, versions.index)
 
-    def _hits(self, content: Content, ways: Ways, done: np.ndarray) -> list[_Hits]:
+    def _hits(self, content: Content, ways: Ways, done: np.ndarray) -> list[_EndedRows]:
         """Return the hits of each file that has any; ``done`` is set, for each key, to the key events in the lake."""
         versions, files = self.versions, self.candidates(content)
         order = _KeyEventOrder.of(versions)
@@ -93,7 +93,7 @@ class VersionedChanges:
             if found is not None:
                 hits.append(self._compared(content, file, found.places, found.keys, order, done))
             if versions.truncated is not None:
-                last = hits.pop() if found is not None else _Hits(file, none, none, none, none, none)
+                last = hits.pop() if found is not None else _EndedRows(file, none, none, none, none, none)
                 hits.append(replace(last, truncated=self._truncated(content, last, found, versions.truncated)))
         return hits
 
@@ -105,7 +105,7 @@ class VersionedChanges:
         keys: np.ndarray,
         order: _KeyEventOrder,
         done: np.ndarray,
-    ) -> _Hits:
+    ) -> _EndedRows:
         """Compare current rows with the key events of their keys. Shape: int64[H] each"""
         versions = self.versions
         rows = content.read_at(file, places, [*POSITION[:2], CURRENT])
@@ -117,9 +117,9 @@ class VersionedChanges:
             since[_equals(content.read_at(file, places), keys, versions)] = len(versions.key)
         done[keys] = since
         ends = order.first(keys, since)
-        return _Hits(file, keys, places, places[ends >= 0], ends[ends >= 0], np.zeros(0, dtype=np.int64))
+        return _EndedRows(file, keys, places, places[ends >= 0], ends[ends >= 0], np.zeros(0, dtype=np.int64))
 
-    def _truncated(self, content: Content, mine: _Hits, found: Hits | None, truncation: Truncation) -> np.ndarray:
+    def _truncated(self, content: Content, mine: _EndedRows, found: Hits | None, truncation: Truncation) -> np.ndarray:
         """Return the positions of a file's current rows of other keys that a truncate ends."""
         rows = content.read(mine.file, [*POSITION[:2], CURRENT])
         ends = is_live(rows)
@@ -131,7 +131,7 @@ class VersionedChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hits:
+class _EndedRows:
     """What a slice ends in a file: rows at ``places`` at the key events ``ends``, and ``truncated`` ones by a truncate.
 
     ``keys`` and ``rows`` are the key numbers and positions of all current rows of the slice's keys, ended or not.
@@ -248,7 +248,7 @@ def _equals(held: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.nd
     return np.asarray(coder.codes([column(held, name) for name in names]) == wanted[keys])
 
 
-def _filled(content: Content, versions: VersionedSlice, hits: Sequence[_Hits]) -> pa.Table:
+def _filled(content: Content, versions: VersionedSlice, hits: Sequence[_EndedRows]) -> pa.Table:
     """Return the versions with their kept values read from the lake's current rows."""
     kept = np.flatnonzero(versions.seek >= 0)
     wanted = np.zeros(versions.keys.num_rows, dtype=bool)

@@ -16,17 +16,17 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.lake.delta.log_text import unreadable_log
-from cdc_core.lake.delta.recent import Recent, claim
+from cdc_core.lake.delta.recent import RecentTable, claim
 
 
 class Loaded:
     """One table at one version. For one thread; ``recent`` may be read by others, too, until it is changed."""
 
-    def __init__(self, path: str, options: Mapping[str, str] | None, recent: Recent) -> None:
+    def __init__(self, path: str, options: Mapping[str, str] | None, recent: RecentTable) -> None:
         self._path = path
         self._options = None if options is None else dict(options)
         self._raw = recent.raw
-        self._recent: Recent | None = recent
+        self._recent: RecentTable | None = recent
         self._ahead = 0
         self._txns = recent.txns  # as of this version, if delta-rs still is at _txns_at
         self._txns_at = recent.version

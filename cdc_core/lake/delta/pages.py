@@ -32,7 +32,7 @@ _PAGE_DATA, _PAGE_DATA_V2, _PAGE_VALUES = 5, 8, 1
 
 
 @dataclass(slots=True)
-class _Chunk:
+class _ColumnPages:
     """One column of a row group: its metadata, and the place, bytes and first row of each page. Shape: [P] each"""
 
     meta: Fields
@@ -62,7 +62,7 @@ class Pages:
     """
 
     data: memoryview
-    _chunks: dict[tuple[int, int], _Chunk] = field(default_factory=dict)
+    _chunks: dict[tuple[int, int], _ColumnPages] = field(default_factory=dict)
 
     @cached_property
     def _footer(self) -> Fields:
@@ -150,7 +150,7 @@ class Pages:
                 raise ValueError("The pages of a nested column have different rows.")
             yield group, found
 
-    def _chunk(self, group: int, leaf: int) -> _Chunk:
+    def _chunk(self, group: int, leaf: int) -> _ColumnPages:
         found = self._chunks.get((group, leaf))
         if found is None:
             column = self._footer[_GROUPS][1][1][group][_COLUMNS][1][1][leaf]
@@ -158,7 +158,7 @@ class Pages:
                 raise ValueError("The file has no offset index.")
             start, size = column[_INDEX_AT][1], column[_INDEX_SIZE][1]
             places = page_places(self.data[start : start + size])
-            found = _Chunk(column[_META][1], places[:, 0], places[:, 1], places[:, 2])
+            found = _ColumnPages(column[_META][1], places[:, 0], places[:, 1], places[:, 2])
             self._chunks[group, leaf] = found
         return found
 
@@ -192,7 +192,9 @@ class Pages:
         (first, *others), _ = self._roots[name]
         return bool(others) or first.get(_REPETITION, (0, _REPEATED))[1] == _REPEATED
 
-    def _copied(self, chunk: _Chunk, pages: np.ndarray, values: int | None, at: int) -> tuple[Fields, list[memoryview]]:
+    def _copied(
+        self, chunk: _ColumnPages, pages: np.ndarray, values: int | None, at: int
+    ) -> tuple[Fields, list[memoryview]]:
         """Return a column's metadata for some of its pages, which are to stand at ``at``, and their bytes.
 
         ``values``: the number of values in them, None if it has to be read from them.

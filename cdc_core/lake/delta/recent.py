@@ -27,7 +27,7 @@ _Stamp = tuple[int, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Recent:
+class RecentTable:
     """A table's object at the ``version`` that was its newest.
 
     ``txns``: the positions that were asked of it. ``stamps`` identify the log's folder and its newest entry, each with
@@ -47,20 +47,20 @@ class Recent:
 
 
 _lock = threading.Lock()
-_recent: OrderedDict[str, Recent] = OrderedDict()
+_recent: OrderedDict[str, RecentTable] = OrderedDict()
 
 
-def open_newest(uri: str, options: dict[str, str] | None) -> Recent:
+def open_newest(uri: str, options: dict[str, str] | None) -> RecentTable:
     """Return the table at its newest version. Raises delta-rs' errors."""
     import deltalake
 
     if "://" in uri:
-        return Recent(deltalake.DeltaTable(uri, storage_options=options))
+        return RecentTable(deltalake.DeltaTable(uri, storage_options=options))
     log = Path(uri) / LOG
     if (known := _recent.get(uri)) is not None and _is_as_it_was(log, known) and _handed_out(uri, known):
         return known
     before = _stamps(log)
-    found = Recent(deltalake.DeltaTable(uri, storage_options=options))
+    found = RecentTable(deltalake.DeltaTable(uri, storage_options=options))
     found.stamps = _stamps(log, _entry(log, found))
     # Otherwise a commit was made, or the table replaced, while it was loaded: it is not known which version is whose.
     if before and found.stamps[:1] == before:
@@ -70,7 +70,7 @@ def open_newest(uri: str, options: dict[str, str] | None) -> Recent:
     return found
 
 
-def claim(uri: str, recent: Recent) -> bool:
+def claim(uri: str, recent: RecentTable) -> bool:
     """Whether nobody else was given the object; then nobody will be, and the caller may change it."""
     with _lock:
         if recent.readers > 1:
@@ -80,12 +80,12 @@ def claim(uri: str, recent: Recent) -> bool:
         return True
 
 
-def _is_as_it_was(log: Path, known: Recent) -> bool:
+def _is_as_it_was(log: Path, known: RecentTable) -> bool:
     # Two commits within the resolution of the clock give the folder the same time.
     return _stamps(log, _entry(log, known)) == known.stamps and not _entry(log, known, 1).exists()
 
 
-def _handed_out(uri: str, known: Recent) -> bool:
+def _handed_out(uri: str, known: RecentTable) -> bool:
     with _lock:
         if _recent.get(uri) is not known:
             return False
@@ -95,7 +95,7 @@ def _handed_out(uri: str, known: Recent) -> bool:
         return True
 
 
-def _entry(log: Path, recent: Recent, later: int = 0) -> Path:
+def _entry(log: Path, recent: RecentTable, later: int = 0) -> Path:
     return log.parent / entry_name(recent.version + later)
 
 

@@ -36,7 +36,7 @@ from cdc_core.lake.delta.log_text import appends_only, unreadable_log
 from cdc_core.lake.delta.own_commits import newer_commits
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
-from cdc_core.lake.delta.recent import Recent, open_newest
+from cdc_core.lake.delta.recent import RecentTable, open_newest
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import LOG, VectorLog, commit_time, entry_name
 
@@ -51,7 +51,7 @@ _APPENDS_PASSED = 20
 class DeltaTable:
     """One table at the version that was loaded; ``refresh`` loads later commits. For one thread."""
 
-    def __init__(self, path: str, storage: Mapping[str, str] | None, opened: Recent) -> None:
+    def __init__(self, path: str, storage: Mapping[str, str] | None, opened: RecentTable) -> None:
         self.path = path
         self.folder = Folder(path, storage)
         self._parquet = ParquetFiles(self.folder)
@@ -85,7 +85,7 @@ class DeltaTable:
 
         options = options_for(path, storage)
         try:
-            return cls(path, options, Recent(deltalake.DeltaTable(delta_uri(path), version, options)))
+            return cls(path, options, RecentTable(deltalake.DeltaTable(delta_uri(path), version, options)))
         except (DeltaError, OSError):
             return None
 

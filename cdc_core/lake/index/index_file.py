@@ -45,7 +45,7 @@ Places = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IndexedFile:
     """What an index is of: a data file, as its log describes it, and the key's columns with their types in the lake."""
 
     table: str
@@ -136,7 +136,7 @@ def _matches(numbers: np.ndarray, needles: np.ndarray) -> tuple[np.ndarray, np.n
     return rows, begin + np.repeat(which, times)
 
 
-def write_index(target: BinaryIO, index: FileIndex, source: Source) -> None:
+def write_index(target: BinaryIO, index: FileIndex, source: IndexedFile) -> None:
     """Write an index to a new file that can be sought."""
     values = b"" if index.parts is None else _stored_parts(index.parts)
     sections: list[Any] = [index.numbers, b"" if index.positions is None else index.positions, values]
@@ -161,7 +161,7 @@ def write_index(target: BinaryIO, index: FileIndex, source: Source) -> None:
     target.write(_START.pack(_MAGIC, VERSION, length, checksum))
 
 
-def open_index(path: Path, source: Source, parts: Sequence[pa.DataType]) -> FileIndex | None:
+def open_index(path: Path, source: IndexedFile, parts: Sequence[pa.DataType]) -> FileIndex | None:
     """Map an index into memory; None if there is none, or it is damaged, incomplete, or not the one of ``source``.
 
     ``parts`` are the types of the key's parts.
@@ -192,7 +192,7 @@ def open_index(path: Path, source: Source, parts: Sequence[pa.DataType]) -> File
     return FileIndex(numbers, positions, values, mapped)
 
 
-def _checked_header(file: BinaryIO, source: Source) -> dict[str, Any] | None:
+def _checked_header(file: BinaryIO, source: IndexedFile) -> dict[str, Any] | None:
     """Return the header if the file is whole and the index of ``source``; None otherwise."""
     start = file.read(_START.size)
     if len(start) < _START.size:

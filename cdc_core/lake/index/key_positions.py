@@ -25,7 +25,7 @@ from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.index.fingerprints import Wanted
 from cdc_core.lake.index.folder import IndexFolder
-from cdc_core.lake.index.index_file import FileIndex, Source, open_index, write_index
+from cdc_core.lake.index.index_file import FileIndex, IndexedFile, open_index, write_index
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 
 # Each mapped file is one area of the process's address space, of which Linux allows 65,530.
@@ -105,8 +105,8 @@ class _Key:
             found += [kind, pa.string()] if with_text else [kind]
         return found
 
-    def source(self, file: DataFile) -> Source:
-        return Source(
+    def source(self, file: DataFile) -> IndexedFile:
+        return IndexedFile(
             self.table, file.path, file.size, file.rows, self.columns.names, tuple(str(kind) for kind in self.types)
         )
 
@@ -323,5 +323,5 @@ def _place(key: _Key, file: DataFile) -> tuple[_Key, str, int, int]:
     return key, file.path, file.size, file.rows
 
 
-def _name(source: Source) -> str:
+def _name(source: IndexedFile) -> str:
     return hashlib.blake2b(json.dumps(source.as_json()).encode(), digest_size=16).hexdigest()

@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 def clean(table: DeltaTable, history_minutes: int) -> None:
-    """Remove log entries older than ``history_minutes``, and replaced data files that are not kept (``_Kept``).
+    """Remove log entries older than ``history_minutes``, and replaced data files that are not kept (``_Retention``).
 
     Data files that no commit references are not removed.
     """
-    kept = _Kept.of(table, history_minutes)
+    kept = _Retention.of(table, history_minutes)
     _clean_log(table)
     _remove(table, kept, {_TEMPORARY: _UNNAMED_HOURS, _DATA: None})
     _remove_changes(table, kept.hours)
@@ -44,14 +44,14 @@ def clean(table: DeltaTable, history_minutes: int) -> None:
 
 def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
     """``clean``, and remove unreferenced files older than ``unnamed_hours``; returns the number of files removed."""
-    kept = _Kept.of(table, history_minutes)
+    kept = _Retention.of(table, history_minutes)
     oldest = max(kept.hours, unnamed_hours)
     _clean_log(table, checkpoint=True)
     return _remove(table, kept, {_TEMPORARY: oldest, _DATA: oldest}) + _remove_changes(table, kept.hours)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Retention:
     """How long replaced files are kept: for ``hours``, for queries that run; only for ``minutes`` beyond ``octets``.
 
     Within the history versions can be opened, so every file of theirs is kept. After it only a query that has opened
@@ -64,7 +64,7 @@ class _Kept:
     octets: int
 
     @classmethod
-    def of(cls, table: DeltaTable, history_minutes: int) -> _Kept:
+    def of(cls, table: DeltaTable, history_minutes: int) -> _Retention:
         live = sum(file.size for file in table.files)
         minutes = max(history_minutes, _LEAST_MINUTES)
         return cls(file_hours(history_minutes), minutes, _TIMES * live + _MORE_BYTES)
@@ -98,7 +98,7 @@ def _clean_log(table: DeltaTable, *, checkpoint: bool = False) -> None:
     table.refresh()
 
 
-def _remove(table: DeltaTable, kept: _Kept, unnamed_hours: Mapping[re.Pattern[str], int | None]) -> int:
+def _remove(table: DeltaTable, kept: _Retention, unnamed_hours: Mapping[re.Pattern[str], int | None]) -> int:
     """Remove the files whose names have one of the forms, if the table does not need them; returns their number.
 
     They are not part of the loaded version. One that the log does not contain belongs to a commit that has not been

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
-from cdc_core.lake.maintenance.moving import Part, move
+from cdc_core.lake.maintenance.moving import MovedPart, move
 from cdc_core.lake.maintenance.wear import PASS_BYTES, worn, worn_parts
 from cdc_core.lake.schema.lake_schema import phase
 
@@ -51,7 +51,7 @@ def compact(
     chosen = _fitting(table, _chosen(table.files, enough, among, pass_bytes))
     if not chosen:
         return 0
-    made = move(table, [Part(file) for file in chosen], key)
+    made = move(table, [MovedPart(file) for file in chosen], key)
     if made is None:
         return 0
     if among is not None:

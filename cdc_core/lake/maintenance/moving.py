@@ -27,7 +27,7 @@ _BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MovedPart:
     """The rows of a file to be moved: all, or those at positions from ``start`` and before ``end``.
 
     Rows that are marked as deleted are not moved. A part of a file needs a table that allows such marks.
@@ -42,7 +42,7 @@ class Part:
 class _Moved:
     """A part, and which rows of its file were not marked as deleted when it was read (None: all). Shape: bool[rows]"""
 
-    part: Part
+    part: MovedPart
     live: np.ndarray | None
 
     @property
@@ -58,7 +58,7 @@ class _Moved:
         return self.part.start + np.flatnonzero(self.live[self.part.start : end])
 
 
-def move(table: DeltaTable, parts: Sequence[Part], key: Sequence[str] = ()) -> list[DataFile] | None:
+def move(table: DeltaTable, parts: Sequence[MovedPart], key: Sequence[str] = ()) -> list[DataFile] | None:
     """Move parts of different files; returns the new files, normally one.
 
     Their rows are in the order of ``key``, so that a reader finds one in few pages; in the parts' order without a key,

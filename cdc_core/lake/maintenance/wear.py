@@ -16,7 +16,7 @@ import numpy as np
 
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.maintenance.moving import Part
+from cdc_core.lake.maintenance.moving import MovedPart
 
 _LEAST, _MOST = 0.12, 0.2
 # What a pass between rounds reads: 0.25 CPU seconds with 11 columns of mixed types. In memory, uncompressed, it needs
@@ -31,18 +31,18 @@ def worn(files: Sequence[DataFile]) -> list[DataFile]:
     return sorted(found, key=_share, reverse=True)
 
 
-def worn_parts(table: DeltaTable, files: Sequence[DataFile], pass_bytes: int) -> list[Part]:
+def worn_parts(table: DeltaTable, files: Sequence[DataFile], pass_bytes: int) -> list[MovedPart]:
     """Return what one pass moves to a new file; nothing if no file is due.
 
     Ended versions (``DataFile.is_history``) are not mixed with rows that can change.
     """
     due = worn(files)
-    found: list[Part] = []
+    found: list[MovedPart] = []
     octets = memory = 0
     for file in [each for each in due if each.is_history == due[0].is_history]:
         size = table.bytes_in_memory(file)
         if octets + file.size <= pass_bytes and memory + size <= _MEMORY_BYTES:
-            found.append(Part(file))
+            found.append(MovedPart(file))
         elif not found:
             return [_first(table, file, pass_bytes / max(1, file.size), size)]
         else:
@@ -51,16 +51,16 @@ def worn_parts(table: DeltaTable, files: Sequence[DataFile], pass_bytes: int) ->
     return found
 
 
-def _first(table: DeltaTable, file: DataFile, portion: float, memory: int) -> Part:
+def _first(table: DeltaTable, file: DataFile, portion: float, memory: int) -> MovedPart:
     """Return the first rows of a file that is too large for a pass: a part of equal ones, each at most ``portion``."""
     live = table.live(file)
     if live is None or not table.marks_rows:
-        return Part(file)
+        return MovedPart(file)
     portion = min(portion, _MEMORY_BYTES / max(1, memory))
     places = np.flatnonzero(live)
     parts = math.ceil(len(places) / max(1, int(len(live) * portion)))
     count = math.ceil(len(places) / max(1, parts))
-    return Part(file) if parts < 2 else Part(file, int(places[0]), int(places[count]))
+    return MovedPart(file) if parts < 2 else MovedPart(file, int(places[0]), int(places[count]))
 
 
 def _share(file: DataFile) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.rows.row_lineage import History, KeyEvents, lineages
+from cdc_core.lake.rows.row_lineage import KeyEventHistory, KeyEvents, lineages
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def known_states(
     if not unsent and not key_events.deleted[asked].any():
         # The usual case: every key event wrote the whole row.
         return KnownStates(key_events.row[asked], {}, {}, np.full(len(asked), -1, dtype=np.int64))
-    history = History.of(lineages(key_events), asked)
+    history = KeyEventHistory.of(lineages(key_events), asked)
     upserts = ~key_events.deleted
     found = history.latest(upserts)
     bare = found < 0

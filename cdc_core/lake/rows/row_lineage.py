@@ -73,7 +73,7 @@ def lineages(key_events: KeyEvents) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class KeyEventHistory:
     """The key events ordered by row and time, to find earlier key events of the same row."""
 
     order: np.ndarray
@@ -81,7 +81,7 @@ class History:
     at: np.ndarray
 
     @classmethod
-    def of(cls, lineage: np.ndarray, asked: np.ndarray) -> History:
+    def of(cls, lineage: np.ndarray, asked: np.ndarray) -> KeyEventHistory:
         """Create the history; ``lineage``: see ``lineages``; ``asked``: where to start. Shape: [T], int64[A]."""
         order = np.argsort(lineage, kind="stable")
         place = np.empty(len(order), dtype=np.int64)

@@ -11,11 +11,11 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.images import column, texts_of, validity
 from cdc_core.lake.schema.features import Evolution, enabled, moved_names
-from cdc_core.lake.schema.project import Step, own_columns, project_rows, project_schema, traced
+from cdc_core.lake.schema.project import SchemaStep, own_columns, project_rows, project_schema, traced
 
 
 def evolve(
-    lake: DeltaTable, steps: Sequence[Step], evolution: Evolution, app: str, metadata: Mapping[str, str]
+    lake: DeltaTable, steps: Sequence[SchemaStep], evolution: Evolution, app: str, metadata: Mapping[str, str]
 ) -> None:
     """Change the table to the last step's version, in one commit with its number.
 
@@ -48,7 +48,7 @@ def _with_row_ids(lake: DeltaTable, rows: pa.Table, held: pa.Table) -> pa.Table:
     return rows
 
 
-def _clustered_by(lake: DeltaTable, steps: Sequence[Step]) -> tuple[str, ...] | None:
+def _clustered_by(lake: DeltaTable, steps: Sequence[SchemaStep]) -> tuple[str, ...] | None:
     """Return the clustering columns by their names after the steps, none if one of them goes; None for no change."""
     before = lake.clustered_by
     if not before:

@@ -28,7 +28,7 @@ from cdc_core.errors import TableError
 from cdc_core.lake.delta.definition import MAPPING_MODE, Definition
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.schema.project import Step, only_add_nulls, own_columns, traced
+from cdc_core.lake.schema.project import SchemaStep, only_add_nulls, own_columns, traced
 from cdc_core.schema.changes import DeltaFeature, LakeFeatures
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.patterns import compile_all, matches_any
@@ -126,7 +126,7 @@ class FeaturePolicy:
         found = [name for name in table.lake_key if name in known and _has_bounds(known[name])]
         return tuple(found[:_MAX_CLUSTERED])
 
-    def evolution(self, lake: DeltaTable, steps: Sequence[Step]) -> Evolution:
+    def evolution(self, lake: DeltaTable, steps: Sequence[SchemaStep]) -> Evolution:
         """Return how the steps are applied to the table."""
         there, needs = features_on(lake), needed(lake.schema, steps)
         if needs is not None and (needs <= there or self._wants_metadata(lake)):
@@ -204,7 +204,7 @@ def _refusals(lake: DeltaTable) -> set[str]:
     return refused
 
 
-def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] | None:
+def needed(schema: pa.Schema, steps: Sequence[SchemaStep]) -> frozenset[DeltaFeature] | None:
     """Return the features with which the steps write no row; None if rows have to be written with any features."""
     own = {each.name for each in own_columns(schema)}
     columns = {each.name: each.type for each in schema if each.name not in own}
@@ -225,7 +225,7 @@ def needed(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[DeltaFeature] 
     return frozenset(out)
 
 
-def moved_names(schema: pa.Schema, steps: Sequence[Step]) -> frozenset[str]:
+def moved_names(schema: pa.Schema, steps: Sequence[SchemaStep]) -> frozenset[str]:
     """Return the columns that do not exist, or have another name, after the steps.
 
     ``__rescued`` contains texts by these names.

@@ -33,7 +33,7 @@ class StepColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SchemaStep:
     """From one schema version to the next: every column of the lake after it, in order, except metadata columns."""
 
     number: int
@@ -48,12 +48,12 @@ class Step:
         )
 
 
-def project_rows(rows: pa.Table, step: Step) -> pa.Table:
+def project_rows(rows: pa.Table, step: SchemaStep) -> pa.Table:
     """Convert lake rows (or flattened images) to the next schema version. Metadata columns are last and unchanged."""
     return _projected(rows, step, np.ones(rows.num_rows, dtype=bool))
 
 
-def project_changes(changes: pa.Table, steps: Sequence[Step]) -> pa.Table:
+def project_changes(changes: pa.Table, steps: Sequence[SchemaStep]) -> pa.Table:
     """Convert change rows of an older schema version to the last step's schema version. Shape: table[N] -> table[N]."""
     for step in steps:
         for image in ("before", "after"):
@@ -85,7 +85,7 @@ class Traced:
     is_filled: bool
 
 
-def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
+def traced(columns: Sequence[str], steps: Sequence[SchemaStep]) -> list[Traced]:
     """Return the origin of each column after the steps, among the ``columns`` before them."""
     known = {name: Traced(name, name, pa.null(), False) for name in columns}
     for step in steps:
@@ -101,7 +101,7 @@ def traced(columns: Sequence[str], steps: Sequence[Step]) -> list[Traced]:
     return list(known.values())
 
 
-def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[Step]) -> bool:
+def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[SchemaStep]) -> bool:
     """Whether the rows of a table of ``columns`` remain valid after all steps, with new columns null."""
     for step in steps:
         if not step.only_adds_nulls(columns):
@@ -110,7 +110,7 @@ def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[Step]) ->
     return True
 
 
-def project_schema(schema: pa.Schema, steps: Sequence[Step]) -> pa.Schema:
+def project_schema(schema: pa.Schema, steps: Sequence[SchemaStep]) -> pa.Schema:
     """Return the lake's schema after the steps."""
     return pa.schema([*[pa.field(each.name, each.type) for each in steps[-1].columns], *own_columns(schema)])
 
@@ -120,7 +120,7 @@ def own_columns(schema: pa.Schema) -> list[pa.Field]:
     return [each for each in schema if each.name == RESCUED or each.name in OWN_NAMES]
 
 
-def _projected(rows: pa.Table, step: Step, is_there: np.ndarray) -> pa.Table:
+def _projected(rows: pa.Table, step: SchemaStep, is_there: np.ndarray) -> pa.Table:
     count = rows.num_rows
     texts = texts_of(column(rows, RESCUED)) if RESCUED in rows.schema.names else {}
     moved_texts: dict[str, pa.Array] = {}
@@ -154,7 +154,7 @@ def _constant(value: pa.Scalar | None, kind: pa.DataType, is_there: np.ndarray) 
     return whole if is_there.all() else pc.if_else(pa.array(is_there), whole, pa.nulls(len(is_there), kind))
 
 
-def _renamed_unchanged(changes: pa.Table, step: Step) -> pa.Table:
+def _renamed_unchanged(changes: pa.Table, step: SchemaStep) -> pa.Table:
     """Rename the columns in ``__unchanged``; names of columns that no longer exist are removed."""
     lists = column(changes, "__unchanged")
     names = {each.source: each.name for each in step.columns if each.source is not None}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.lake.schema.project import Step
+from cdc_core.lake.schema.project import SchemaStep
 from cdc_core.schema.table import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SchemaView:
     """How change rows of one schema version are read: their columns, their table's key, the steps to the one in force.
 
     ``steps`` is None if no sequence of steps leads to the schema version in force.
@@ -17,4 +17,4 @@ class View:
 
     columns: tuple[str, ...]
     table: TableSchema
-    steps: tuple[Step, ...] | None
+    steps: tuple[SchemaStep, ...] | None

@@ -78,7 +78,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _RowState:
     """The state of one row in quarantine, and what may become of it.
 
     ``round`` is the LSN from which on ``effects`` apply, and ``before`` are the effects until then.
@@ -98,18 +98,18 @@ class _State:
 
     COLUMNS: ClassVar = ("status", "settled_at", "__round", "__effects", "__effects_before")
 
-    def reverted(self, lsn: int) -> _State:
+    def reverted(self, lsn: int) -> _RowState:
         """The lake did not reach the round. ``lsn`` is the row's own."""
-        return _State(str(QuarantineStatus.WAITING), None, lsn, self.before, 0)
+        return _RowState(str(QuarantineStatus.WAITING), None, lsn, self.before, 0)
 
-    def ended(self, now: datetime) -> _State:
+    def ended(self, now: datetime) -> _RowState:
         """Another snapshot is in force."""
-        return _State(str(QuarantineStatus.SUPERSEDED), now, self.round, 0, 0)
+        return _RowState(str(QuarantineStatus.SUPERSEDED), now, self.round, 0, 0)
 
-    def settled(self, effects: int, status: str, round_lsn: int, now: datetime) -> _State:
+    def settled(self, effects: int, status: str, round_lsn: int, now: datetime) -> _RowState:
         """A round to ``round_lsn`` leaves these effects, and the status if the row no longer waits."""
         shown, when = (str(QuarantineStatus.WAITING), None) if effects else (status, now)
-        return _State(shown, when, round_lsn, effects, self.effects)
+        return _RowState(shown, when, round_lsn, effects, self.effects)
 
 
 def waiting_rows(table: DeltaTable, place: LakePosition) -> pa.Table:
@@ -354,18 +354,18 @@ def _brought_up(
     return _with_states(held, changing, states).filter(pa.array(kept))
 
 
-def _states(held: pa.Table) -> list[_State]:
-    columns = (_filled(held, name).to_pylist() for name in _State.COLUMNS)
-    return [_State(*values) for values in zip(*columns, strict=True)]
+def _states(held: pa.Table) -> list[_RowState]:
+    columns = (_filled(held, name).to_pylist() for name in _RowState.COLUMNS)
+    return [_RowState(*values) for values in zip(*columns, strict=True)]
 
 
-def _with_states(held: pa.Table, changing: np.ndarray, states: Sequence[_State]) -> pa.Table:
+def _with_states(held: pa.Table, changing: np.ndarray, states: Sequence[_RowState]) -> pa.Table:
     """Return the rows with new states of those at ``changing``. Shape: table[N], int64[C], C states -> table[N]."""
     source = np.arange(held.num_rows)
     source[changing] = held.num_rows + np.arange(len(changing))
     values = [astuple(state) for state in states]
     made = {}
-    for number, name in enumerate(_State.COLUMNS):
+    for number, name in enumerate(_RowState.COLUMNS):
         before = _filled(held, name)
         after = pa.array([each[number] for each in values], before.type)
         made[name] = pa.concat_arrays([before, after]).take(pa.array(source))
@@ -380,7 +380,7 @@ def _with_columns(rows: pa.Table, made: Mapping[str, pa.Array]) -> pa.Table:
 
 
 def _filled(rows: pa.Table, name: str) -> pa.Array:
-    """Return a column of ``_State``; integers are 0 for null."""
+    """Return a column of ``_RowState``; integers are 0 for null."""
     found = column(rows, name)
     return found.fill_null(0) if pa.types.is_integer(found.type) else found
 

@@ -81,7 +81,7 @@ class Pause:
 
 
 @dataclass(slots=True)
-class History:
+class TableHistory:
     """The log entries of one table: its schema versions by number, the current pause, and why it is to be re-read.
 
     ``reread`` applies while the lake table's schema version is at most the given number: a re-read creates a later one.
@@ -103,15 +103,15 @@ class SchemaLog:
         self._opened: DeltaTable | None = None
         self._last: datetime | None = None
 
-    def read(self) -> dict[TableId, History]:
+    def read(self) -> dict[TableId, TableHistory]:
         """Return every table's history."""
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         self._last = pc.max(rows.column("recorded_at")).as_py()
-        found: dict[TableId, History] = {}
+        found: dict[TableId, TableHistory] = {}
         # row-wise: one row per schema change
         for row in rows.sort_by([("recorded_at", "ascending"), ("schema_version", "ascending")]).to_pylist():
-            history = found.setdefault(TableId(row["schema_name"], row["table_name"]), History({}))
+            history = found.setdefault(TableId(row["schema_name"], row["table_name"]), TableHistory({}))
             if row["kind"] == _VERSION:
                 projection, treatments = _projection(row["projection"]), json.loads(row["treatments"])
                 version = SchemaVersion(

@@ -38,7 +38,7 @@ _FILE_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
+class SnapshotCommit:
     """The commit that made the snapshot the table's content."""
 
     version: int
@@ -78,7 +78,7 @@ def commit_snapshot(
     schema_version: int = 0,
     facts: Mapping[str, str | int] | None = None,
     kept: KeptRows | None = None,
-) -> SnapshotFacts:
+) -> SnapshotCommit:
     """Replace the lake table's content and schema by ``files``, and put ``token`` in force, in one commit.
 
     The rows' ``__commit_lsn`` must not be greater than that of any change that the snapshot does not show. ``token``
@@ -118,4 +118,4 @@ def commit_snapshot(
 
     lake.refresh()
     version = on_conflict(attempt, lake)
-    return SnapshotFacts(version, sum(file.rows for file in files))
+    return SnapshotCommit(version, sum(file.rows for file in files))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Severity(StrEnum):
+class FindingSeverity(StrEnum):
     """``ERROR``: the connector cannot run. ``WARNING``: it can, with a limitation that may be unexpected."""
 
     ERROR = "error"
@@ -25,13 +25,13 @@ class Finding:
     ok: bool
     found: str
     remedy: str = ""
-    severity: Severity = Severity.ERROR
+    severity: FindingSeverity = FindingSeverity.ERROR
     sql: tuple[str, ...] = ()
 
     @property
     def is_error(self) -> bool:
         """Whether it prevents the connector from running if it is not ok."""
-        return self.severity is Severity.ERROR
+        return self.severity is FindingSeverity.ERROR
 
 
 def good(check: str, found: str, *sql: str) -> Finding:
@@ -46,4 +46,4 @@ def bad(check: str, found: str, remedy: str, *sql: str) -> Finding:
 
 def doubtful(check: str, found: str, remedy: str, *sql: str) -> Finding:
     """A warning: the connector can run."""
-    return Finding(check, False, found, remedy, Severity.WARNING, sql)
+    return Finding(check, False, found, remedy, FindingSeverity.WARNING, sql)

@@ -24,7 +24,7 @@ _PRECISIONS = ("timestamp", "time")
 _SCALE_MASK = 0x7FF
 
 
-class Describes(Protocol):
+class RelationCatalog(Protocol):
     """The part of the catalogue that is used (``cdc_core.postgres.catalog.tables.Catalog``)."""
 
     def current(self, name: TableId) -> TableSchema | None:
@@ -34,7 +34,9 @@ class Describes(Protocol):
 class SeenRelations:
     """As ``cdc_core.decode.plugin.Relations``. ``tables``: those that are captured at the start."""
 
-    def __init__(self, catalog: Describes, includes: Callable[[TableId], bool], tables: Iterable[TableSchema]) -> None:
+    def __init__(
+        self, catalog: RelationCatalog, includes: Callable[[TableId], bool], tables: Iterable[TableSchema]
+    ) -> None:
         self._catalog = catalog
         self.is_captured = includes
         self._oids = {table.id: table.oid for table in tables}

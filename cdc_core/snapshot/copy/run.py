@@ -189,7 +189,9 @@ class SnapshotRun:
                 opened.holder.facts.timestamp_us,
                 None if is_concurrent else paused,
             )
-            reports = self._read(plans, opened, limits.parallel_jobs, commits, tracker, results, _Progress(on_progress))
+            reports = self._read(
+                plans, opened, limits.parallel_jobs, commits, tracker, results, _ProgressHook(on_progress)
+            )
             return [reports.get(table.id) for table in tables]
         finally:
             opened.close()
@@ -229,7 +231,7 @@ class SnapshotRun:
         commits: TableCommits,
         tracker: RangeTracker | None,
         results: TableResults,
-        progress: _Progress,
+        progress: _ProgressHook,
     ) -> dict[TableId, SnapshotReport]:
         """Read and commit all tables; a table that was changed since it was described has no report."""
         reads = {plan.table.id: TableRead(plan) for plan in plans}
@@ -294,7 +296,7 @@ class SnapshotRun:
         return [read for read in whole if read.plan in as_described and read.table not in results]
 
 
-class _Progress:
+class _ProgressHook:
     """Calls ``hook`` with the progress of tables, one call at a time; for any thread."""
 
     def __init__(self, hook: OnProgress | None) -> None:

@@ -21,7 +21,7 @@ from cdc_core.lake.write.replace import write_rows
 from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.refused import Gate, ReadChecks, RefusedFile
+from cdc_core.snapshot.refused import ReadChecks, RefusedFile, RowGate
 
 _CHUNK_BYTES = 4 << 20
 # (snapshot, table) of ranges that a lock kept from being read: one wait a table is enough, whatever number of ranges.
@@ -116,7 +116,7 @@ class CopyRanges:
             raise LakeError(f"The Delta table {order.lake} no longer exists.", "Take the snapshot again.")
         rows, refused = self._rows(reader, order), list[RefusedFile]()
         if self.checks is not None:
-            gate = Gate(self.checks, order.table, lake)
+            gate = RowGate(self.checks, order.table, lake)
             rows, refused = gate.passing(rows), gate.files
         files = write_rows(lake, rows, order.schema)
         return RangeResult(order.table.id, order.number, tuple(files), refused=tuple(refused))

@@ -74,7 +74,7 @@ class RangeRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class RangeReader:
     """What reads: ``work`` in the tasks of ``spark``, ``threads`` at a time; ``rows_per_range`` at most in a plan."""
 
     spark: Callable[[], Any]
@@ -91,7 +91,7 @@ class RangeReads:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: RangeReader,
         catalog: Callable[[], Catalog],
         cutter: ChunkReader,
         paths: LakePaths,

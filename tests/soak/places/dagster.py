@@ -42,7 +42,7 @@ class DagsterRuns:
         asked = self._home / "config.json"
         asked.write_text(json.dumps(config))
         program = Path(sys.executable).with_name("dagster")
-        order = [str(program), "job", "execute", "-m", "pipelines.definitions", "-j", job]
+        order = [str(program), "job", "execute", "-m", "wal2lake.pipelines.definitions", "-j", job]
         order += ["-c", str(asked), "--tags", json.dumps(tags)]
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(order, env={**self._environment, **more}, stdout=output, stderr=output)

@@ -5,14 +5,14 @@ import pytest
 from cdc_core.config.catalogue import PACKAGES
 from cdc_core.config.connector import from_entries
 from cdc_core.config.reach import Reach, reaches
-from cdc_core.option import Status, properties_of
+from cdc_core.option import PropertyStatus, properties_of
 from tests.unit.config.test_connector import LEAST
 
 DECLARED = {
     declared.name: declared
     for _, options in PACKAGES.values()
     for declared in properties_of(options).values()
-    if declared.status is Status.SUPPORTED
+    if declared.status is PropertyStatus.SUPPORTED
 }
 LAKE = {**LEAST, "wal2lake.lake.path": "/lake"}
 KAFKA = {**LEAST, "wal2lake.sinks": "kafka", "bootstrap.servers": "h:1"}

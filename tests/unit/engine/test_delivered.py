@@ -12,7 +12,7 @@ import pytest
 from cdc_core.decode.pgoutput.classify import sort_segment
 from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
 from cdc_core.decode.segment import Segment
-from cdc_core.engine.reading.delivered import DeliveredFilter, Place, place_of
+from cdc_core.engine.reading.delivered import DeliveredFilter, DeliveredPlace, place_of
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets.delivered import Delivered
@@ -156,7 +156,7 @@ def test_the_same_with_the_text_that_is_stored() -> None:
 COMMIT, AT = 500, 300
 
 
-def copied(sent: int | None = None, **more: Any) -> tuple[Place, list[int]]:
+def copied(sent: int | None = None, **more: Any) -> tuple[DeliveredPlace, list[int]]:
     """Three rows of one WAL record, of which ``sent`` were sent, and one after them."""
     rows = [Sent(AT, insert(n), "I", COMMIT, 7) for n in (1, 2, 3)] + [Sent(AT + 32, insert(4), "I", COMMIT, 7)]
     stream = [

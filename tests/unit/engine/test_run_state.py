@@ -5,9 +5,9 @@ import os
 import stat
 from datetime import UTC, datetime
 
-from cdc_core.engine.run_state import ReachedFile, Waiting, WaitingFile, process_start
+from cdc_core.engine.run_state import ReachedFile, WaitingFile, WaitingRun, process_start
 
-WAITING = Waiting("No server is listening at h:1.", "Start it.", datetime(2026, 1, 2, tzinfo=UTC), 3)
+WAITING = WaitingRun("No server is listening at h:1.", "Start it.", datetime(2026, 1, 2, tzinfo=UTC), 3)
 
 
 def test_what_is_written_is_read_until_it_is_cleared(tmp_path):

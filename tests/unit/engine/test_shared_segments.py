@@ -15,7 +15,7 @@ from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import TransientError
 from cdc_core.events.stream.acknowledged import Acknowledged
-from cdc_core.events.stream.feed import EventFeed, Gate
+from cdc_core.events.stream.feed import ConfirmationGate, EventFeed
 from cdc_core.events.stream.segments import SharedSegments, later
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
@@ -86,7 +86,7 @@ def test_what_the_destination_has_is_left_out() -> None:
 
 def test_the_slot_is_confirmed_for_both() -> None:
     segments, sent = SharedSegments(1 << 20), list[int]()
-    gate = Gate(segments, sent.append)
+    gate = ConfirmationGate(segments, sent.append)
     gate.confirm(50)
     assert sent == [50]
     segments.put(segment(100))

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.reading.shown import Shown
+from cdc_core.engine.reading.shown import ShownByLake
 
 
 def rows(*positions: tuple[int, int]) -> pa.RecordBatch:
@@ -14,13 +14,13 @@ def rows(*positions: tuple[int, int]) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("shown", "found", "expected"),
     [
-        (Shown(floor=100), rows((90, 7), (100, 8)), True),
-        (Shown(floor=100), rows((100, 7), (101, 8)), False),
-        (Shown(floor=100, visible="10:20:12"), rows((100, 12), (101, 9)), True),
-        (Shown(floor=100, visible="10:20:12"), rows((101, 12)), False),
-        (Shown(floor=100, visible="10:20:12"), rows((101, 20)), False),
-        (Shown(visible="10:20:12"), rows((1, 11), (2, 19)), True),
-        (Shown(), rows((1, 7)), False),
+        (ShownByLake(floor=100), rows((90, 7), (100, 8)), True),
+        (ShownByLake(floor=100), rows((100, 7), (101, 8)), False),
+        (ShownByLake(floor=100, visible="10:20:12"), rows((100, 12), (101, 9)), True),
+        (ShownByLake(floor=100, visible="10:20:12"), rows((101, 12)), False),
+        (ShownByLake(floor=100, visible="10:20:12"), rows((101, 20)), False),
+        (ShownByLake(visible="10:20:12"), rows((1, 11), (2, 19)), True),
+        (ShownByLake(), rows((1, 7)), False),
     ],
     ids=["up to the floor", "after it", "shown after it", "running", "later", "no floor", "no snapshot"],
 )

@@ -12,7 +12,7 @@ from cdc_core.decode.pgoutput import StreamState, sort_segment
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading import spool_writer
 from cdc_core.engine.reading.batch import Batch
-from cdc_core.engine.reading.shown import Shown
+from cdc_core.engine.reading.shown import ShownByLake
 from cdc_core.engine.reading.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
 from cdc_core.errors import NotUtf8Error
@@ -139,13 +139,13 @@ def test_rows_that_are_not_utf8_are_an_error_unless_the_snapshot_shows_them(tmp_
     if masked:
         assert not any(b"secret" in Path(path).read_bytes() for path in paths)
 
-    def read(shown: Shown) -> list[int]:
+    def read(shown: ShownByLake) -> list[int]:
         found = ReadSpoolFiles(writing.plan, OWNER, "shop.orders", shown)(paths)
         return [row["after"]["id"] for rows in found for row in rows.to_pylist()]
 
-    for lacking in (Shown(), Shown(1099), Shown(0, "7:7:")):
+    for lacking in (ShownByLake(), ShownByLake(1099), ShownByLake(0, "7:7:")):
         with pytest.raises(NotUtf8Error, match=r"Column note of shop\.orders") as caught:
             read(lacking)
         assert "secret" not in str(caught.value)
-    for shown in (Shown(1100), Shown(0, "8:8:")):
+    for shown in (ShownByLake(1100), ShownByLake(0, "8:8:")):
         assert read(shown) == [1, 3]

@@ -23,7 +23,7 @@ from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import Evolution
 from cdc_core.lake.schema.lake_schema import lake_schema
-from cdc_core.lake.schema.project import Step, StepColumn
+from cdc_core.lake.schema.project import SchemaStep, StepColumn
 from cdc_core.schema.plan import name_clash
 from cdc_core.schema.table import TableId
 from tests.delta.source_model import KEYLESS, ROW, TABLE
@@ -173,7 +173,7 @@ def test_a_column_that_is_added_has_its_default_in_every_row(tmp_path: Path, mod
     renamed = StepColumn("large", "big", pa.string())
     evolve(
         lake,
-        [Step(1, (*kept, renamed, StepColumn("fresh", None, pa.int32(), pa.scalar(7))))],
+        [SchemaStep(1, (*kept, renamed, StepColumn("fresh", None, pa.int32(), pa.scalar(7))))],
         Evolution(None),
         "app",
         {},

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index import index_file, key_positions
-from cdc_core.lake.index.index_file import FileIndex, Source, open_index, write_index
+from cdc_core.lake.index.index_file import FileIndex, IndexedFile, open_index, write_index
 from cdc_core.lake.index.key_positions import Hits, KeyPositions, positions_in
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows import key_hash
@@ -313,7 +313,7 @@ def _asked(lake: DeltaTable, key: Sequence[str]) -> Any:
 def test_an_index_of_anything_else_is_not_believed(tmp_path: Path, change: dict[str, Any]) -> None:
     columns = KeyColumns(("id",), (False,))
     index = FileIndex.of(columns, [pa.array([3, 1, 2])])
-    source = Source("t", "p", 100, 3, ("id",), ("int64",))
+    source = IndexedFile("t", "p", 100, 3, ("id",), ("int64",))
     with (tmp_path / "i").open("wb") as target:
         write_index(target, index, source)
     assert open_index(tmp_path / "i", source, [pa.int64()]) is not None

@@ -18,7 +18,7 @@ from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact, maintain_after, renew
-from cdc_core.lake.maintenance.moving import Part, move
+from cdc_core.lake.maintenance.moving import MovedPart, move
 from cdc_core.lake.maintenance.wear import worn, worn_parts
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.write.maintain import Retention, maintain
@@ -87,7 +87,7 @@ def meanwhile(table: DeltaTable, monkeypatch: pytest.MonkeyPatch, work: Callable
 def test_whole_files_and_parts_are_moved(table: DeltaTable) -> None:
     delete(table, {3, 12, 13, 29})
     files = {file.rows: file for file in table.files}
-    (new,) = move(table, [Part(files[10]), Part(files[20], 2, 15), Part(files[5])]) or []
+    (new,) = move(table, [MovedPart(files[10]), MovedPart(files[20], 2, 15), MovedPart(files[5])]) or []
     assert ids(table) == sorted({*range(35)} - {3, 12, 13, 29})
     assert sorted((file.rows, file.live) for file in table.files) == [(20, 6), (25, 25)]
     assert table.read(new).column("id").to_pylist() == [*range(3), *range(4, 10), *range(14, 25), *range(30, 35)]
@@ -97,22 +97,22 @@ def test_whole_files_and_parts_are_moved(table: DeltaTable) -> None:
 
 def test_rows_are_in_the_order_of_their_key_if_it_has_one(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     table.commit([table.write(rows([50, 7, 49]))])
-    (new,) = move(table, [Part(file) for file in table.files], ["ID"]) or []
+    (new,) = move(table, [MovedPart(file) for file in table.files], ["ID"]) or []
     assert table.read(new).column("id").to_pylist() == [*range(8), 7, *range(8, 35), 49, 50]
     table.commit([table.write(rows([3, 1, 2]))])
     file = next(each for each in table.files if each.path != new.path)
     monkeypatch.setattr("cdc_core.lake.maintenance.moving._SORTED_BYTES", 1)
-    (new,) = move(table, [Part(file)], ["id"]) or []
+    (new,) = move(table, [MovedPart(file)], ["id"]) or []
     assert table.read(new).column("id").to_pylist() == [3, 1, 2], "too many"
-    (new,) = move(table, [Part(new)], ["another"]) or []
+    (new,) = move(table, [MovedPart(new)], ["another"]) or []
     assert table.read(new).column("id").to_pylist() == [3, 1, 2], "no such column"
 
 
 def test_the_last_part_removes_the_file(table: DeltaTable) -> None:
     file = next(file for file in table.files if file.rows == 20)
-    assert move(table, [Part(file, 0, 12)])
+    assert move(table, [MovedPart(file, 0, 12)])
     (left,) = [each for each in table.files if each.path == file.path]
-    assert move(table, [Part(left, 12, 20)])
+    assert move(table, [MovedPart(left, 12, 20)])
     assert file.path not in {each.path for each in table.files}
     assert ids(table) == list(range(35))
 
@@ -138,7 +138,7 @@ def test_rows_that_are_deleted_meanwhile_are_deleted_in_the_new_file_too(
     table = made(tmp_path_factory.mktemp("t"), range(10), range(10, 30), range(30, 35), [99])
     delete(table, before)
     files = [file for file in table.files if file.minimum["id"] != 99]
-    parts = [Part(file, start, min(start + length, 20)) if file.rows == 20 else Part(file) for file in files]
+    parts = [MovedPart(file, start, min(start + length, 20)) if file.rows == 20 else MovedPart(file) for file in files]
     commit, left = table.commit, [first, second]
 
     def late(*given: Any, **more: Any) -> int:
@@ -171,7 +171,7 @@ def test_a_move_gives_way_and_leaves_no_file(
 ) -> None:
     delete(table, {1, 15, 32})
     meanwhile(table, monkeypatch, work)
-    parts = [Part(file) for file in table.files]
+    parts = [MovedPart(file) for file in table.files]
     assert move(table, parts) is None
     before = ids(table)
     known = {file.path for file in again(table).files} | {part.file.path for part in parts}

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdc_core.assemble.metrics import Meter
 from cdc_core.demo.processes import free_port
 from cdc_core.engine.reading.seen import LastChange, Seen
-from cdc_core.engine.reading.slot_reader import Waiting
+from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import ConfigError
@@ -113,7 +113,7 @@ def test_what_a_connection_has_received_is_counted_on_by_the_next(meter):
     seen = Seen()
     seen.transactions, seen.filtered, seen.last_xid = 3, 4, 750
     seen.last = LastChange(9, "public.orders", 100, 200, 750, 1_000)
-    meter.follow(seen, lambda: Waiting(30, 100, 4_000, 10_000))
+    meter.follow(seen, lambda: WaitingChanges(30, 100, 4_000, 10_000))
     found = values(meter)
     assert (found["NumberOfCommittedTransactions", "streaming"], found["NumberOfEventsFiltered", "streaming"]) == (3, 4)
     assert (found["QueueTotalCapacity", "streaming"], found["QueueRemainingCapacity", "streaming"]) == (100, 70)
@@ -243,7 +243,7 @@ def everything(meter):
     seen.last_xid, seen.last = 1, LastChange(1, "public.orders", 1, 1, 1, 1)
     meter.metrics.connected(["public.orders"])
     meter.metrics.waiting("UnreachableError")
-    meter.follow(seen, lambda: Waiting(0, 1, 0, 1))
+    meter.follow(seen, lambda: WaitingChanges(0, 1, 0, 1))
     check = CheckReport(ORDERS, 1, 1, False, (RuleResult("paid", "amount", "error", 1, 1, success=False),))
     merge = MergeReport(ORDERS, Lsn(1), 1, 1, 1, 0, 0, 0.1, check, 1)
     meter.hooks(Hooks()).on_round(RoundReport(Lsn(1), (merge,), {PEOPLE: "paused"}, missing={ORDERS: 2}))

@@ -10,7 +10,7 @@ from cdc_core.errors import LimitExceededError, TableError
 from cdc_core.quality import evaluate
 from cdc_core.quality.evaluate import applicable, check
 from cdc_core.quality.judge import judge
-from cdc_core.quality.options import WINDOW, Limits, Recent
+from cdc_core.quality.options import WINDOW, Limits, RecentChanges
 from cdc_core.quality.rules import rules_for
 from tests.unit.quality.people import BAD, GOOD, IMAGE, NATURAL, RULES, TABLE, frame, image, row, rules, schema_of
 
@@ -111,13 +111,13 @@ def test_more_failures_than_the_limit_stop_the_table():
 
 def test_a_share_is_of_many_changes():
     """Of a quiet table, too: the changes of its last rounds are counted together."""
-    rows, limits, recent = [row(0, after=image(mood="x"))], Limits(0.002), Recent()
+    rows, limits, recent = [row(0, after=image(mood="x"))], Limits(0.002), RecentChanges()
     for _ in range(2):
         found = checked(rows, limits=limits, recent=recent).summary
         recent = recent.and_also(found.rows, found.quarantined)
     with pytest.raises(LimitExceededError, match=r"after 2 of the 2 before: more than limits.share of a.yaml"):
         checked(rows, limits=dataclasses.replace(limits, share_name="limits.share of a.yaml"), recent=recent)
-    assert checked([row(0, after=image())], limits=limits, recent=Recent(2, 2)).success
+    assert checked([row(0, after=image())], limits=limits, recent=RecentChanges(2, 2)).success
     faded = recent.and_also(10 * WINDOW, 0)
     assert faded.rows == WINDOW and faded.refused < 1
     assert checked(rows, limits=limits, recent=faded).summary.quarantined == 1

@@ -8,7 +8,7 @@ import pytest
 from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.errors import ConfigError, LimitExceededError, NotJudgedError
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.quality.options import Limits, QualityOptions, Recent
+from cdc_core.quality.options import Limits, QualityOptions, RecentChanges
 from cdc_core.quality.rule_files import read_rule_files
 from cdc_core.quality.rules import Severity
 from cdc_core.schema.table import TableId
@@ -161,7 +161,7 @@ def test_a_files_share_is_the_tables_limit(tmp_path):
     text = "limits: {share: 0}\nrules:\n- {name: x, condition: id < 1}\n"
     made = checks(folder(tmp_path, public__people__yaml=text))
     with pytest.raises(LimitExceededError, match=r"1 of 2 .*user:x 1"):
-        made.judged(TABLE, frame([row(0, after=image(id=1)), row(1, after=image(id=0))]), recent=Recent())
+        made.judged(TABLE, frame([row(0, after=image(id=1)), row(1, after=image(id=0))]), recent=RecentChanges())
     assert made.judged(TABLE, frame([row(0, after=image(id=1))]), is_batch=False).summary.quarantined == 1
 
 

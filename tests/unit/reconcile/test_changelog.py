@@ -13,7 +13,7 @@ from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.between import LakeVersion, Shown, Waiting, between, stored_changes
+from cdc_core.reconcile.between import ChangesInSlot, LakeVersion, ShownBySource, between, stored_changes
 from cdc_core.reconcile.changelog import check_changelog
 from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.lake_side import LakeSide
@@ -93,7 +93,7 @@ def test_a_changelog_that_was_removed(one):
 
 def test_keys_that_changed_since(one):
     def since(moment):
-        keys = keys_since(target(one), one.paths, SLOT, moment, Waiting())
+        keys = keys_since(target(one), one.paths, SLOT, moment, ChangesInSlot())
         return None if keys is None else set(key_texts(keys, target(one).compared.key))
 
     assert since(Lsn(100)) == {("4", "d"), ("5", "e")}
@@ -117,8 +117,8 @@ def test_what_both_sides_have_is_not_read_from_a_changelog(one, monkeypatch):
         return read(self, file, columns)
 
     monkeypatch.setattr(DeltaTable, "read", noted)
-    shown = Shown("705:710:705", Lsn(200), 0)
-    found = between(mine.typer, mine.changelog, one.paths, SLOT, shown, mine.version, Waiting())
+    shown = ShownBySource("705:710:705", Lsn(200), 0)
+    found = between(mine.typer, mine.changelog, one.paths, SLOT, shown, mine.version, ChangesInSlot())
     assert [each["after"]["k"] for each in found.ahead.to_pylist()] == ["f"]
     assert [each["after"]["k"] for each in found.behind.to_pylist()] == ["h"]
     assert {low for low, is_whole in opened if is_whole} == {130, 150}

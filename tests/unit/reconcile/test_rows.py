@@ -12,7 +12,7 @@ import pytest
 from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.reconcile.key_texts import key_list, key_texts
 from cdc_core.reconcile.rows import is_among, surplus
-from cdc_core.reconcile.source_side import Pace
+from cdc_core.reconcile.source_side import ReadPace
 
 
 def test_surplus_is_what_is_not_there_equally_often():
@@ -66,8 +66,8 @@ def test_keys_are_listed_in_order_up_to_the_limit():
 
 def test_a_pace_bounds_the_rate():
     began = time.monotonic()
-    pace = Pace(1000)
+    pace = ReadPace(1000)
     for _ in range(3):
         pace.spend(100)
     assert time.monotonic() - began >= 0.25
-    Pace(0).spend(10**9)
+    ReadPace(0).spend(10**9)

@@ -8,7 +8,7 @@ import pytest
 from cdc_core.errors import LakeError, NotComparableError
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.schema_log import History, Pause, SchemaVersion
+from cdc_core.lake.stores.schema_log import Pause, SchemaVersion, TableHistory
 from cdc_core.reconcile.target import Records
 from cdc_core.schema.table import Column
 from cdc_core.selection.options import SelectionOptions
@@ -30,7 +30,11 @@ def one(tmp_path):
 
 
 def records(one, **more):
-    usual = {"skipped": frozenset(), "histories": {TABLE.id: History({1: SchemaVersion(1, TABLE)})}, "snapshots": {}}
+    usual = {
+        "skipped": frozenset(),
+        "histories": {TABLE.id: TableHistory({1: SchemaVersion(1, TABLE)})},
+        "snapshots": {},
+    }
     return Records(one.paths, SLOT, PLAN, DeleteModes(), SnapshotOptions(), **{**usual, **more})
 
 
@@ -46,12 +50,12 @@ def test_tables_that_are_left_out(one):
     other = replace(TABLE, columns=TABLE.columns[:-1])
     for given, reason in (
         ({"skipped": frozenset("d")}, "skipped.operations"),
-        ({"histories": {TABLE.id: History({1: SchemaVersion(1, TABLE)}, paused=pause)}}, "its key was dropped"),
+        ({"histories": {TABLE.id: TableHistory({1: SchemaVersion(1, TABLE)}, paused=pause)}}, "its key was dropped"),
         (
-            {"histories": {TABLE.id: History({1: SchemaVersion(1, TABLE)}, reread=(1, "it was rewritten"))}},
+            {"histories": {TABLE.id: TableHistory({1: SchemaVersion(1, TABLE)}, reread=(1, "it was rewritten"))}},
             "read again",
         ),
-        ({"histories": {TABLE.id: History({1: SchemaVersion(1, other)})}}, "altered"),
+        ({"histories": {TABLE.id: TableHistory({1: SchemaVersion(1, other)})}}, "altered"),
     ):
         with pytest.raises(NotComparableError) as raised:
             records(one, **given).target(TABLE)
@@ -61,7 +65,7 @@ def test_tables_that_are_left_out(one):
 def test_a_lake_table_without_a_captured_column_is_an_error(one):
     wider = replace(TABLE, columns=(*TABLE.columns, Column("later", TABLE.columns[0].type)))
     with pytest.raises(LakeError, match="lacks columns that are captured: later"):
-        records(one, histories={TABLE.id: History({1: SchemaVersion(1, wider)})}).target(wider)
+        records(one, histories={TABLE.id: TableHistory({1: SchemaVersion(1, wider)})}).target(wider)
 
 
 def test_a_lake_table_that_is_not_there(tmp_path):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_core.schema.alignment import Place, align, keeps_text, may_share_storage
+from cdc_core.schema.alignment import ColumnPlace, align, keeps_text, may_share_storage
 from cdc_core.schema.pg_type import PgType, TypeKind
 from tests.unit.schema.versions import BIGINT, INT, TEXT, VARCHAR, column
 
 ID, A, B = column(1, "id", INT), column(2, "a"), column(3, "b")
 
 
-def live(found: object) -> Place:
-    return Place(found.attnum, (found, found), is_certain=True)  # type: ignore[attr-defined]
+def live(found: object) -> ColumnPlace:
+    return ColumnPlace(found.attnum, (found, found), is_certain=True)  # type: ignore[attr-defined]
 
 
-def dropped(found: object) -> Place:
-    return Place(found.attnum, (found,))  # type: ignore[attr-defined]
+def dropped(found: object) -> ColumnPlace:
+    return ColumnPlace(found.attnum, (found,))  # type: ignore[attr-defined]
 
 
-def added(found: object) -> Place:
-    return Place(found.attnum, (found,), is_new=True)  # type: ignore[attr-defined]
+def added(found: object) -> ColumnPlace:
+    return ColumnPlace(found.attnum, (found,), is_new=True)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def added(found: object) -> Place:
         # Of two dropped ones one is left, whatever it is called.
         ((ID, B), [live(ID), dropped(A), dropped(B)], None),
         # Nothing is known of 2 but that it came and went.
-        ((ID, B), [live(ID), Place(2, is_new=True), added(B)], None),
-        ((ID,), [live(ID), Place(2, is_new=True), added(B)], (1,)),
+        ((ID, B), [live(ID), ColumnPlace(2, is_new=True), added(B)], None),
+        ((ID,), [live(ID), ColumnPlace(2, is_new=True), added(B)], (1,)),
         ((ID, A, B), [live(ID), live(A)], None),
         ((ID,), [live(ID), live(A)], None),
     ],

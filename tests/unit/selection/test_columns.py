@@ -8,7 +8,7 @@ import pytest
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.table import Column
 from cdc_core.selection.columns import lake_key_conflicts, plan_columns
-from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes
+from cdc_core.selection.mappers import Hash, Mask, TruncateBytes, TruncateMapper
 from cdc_core.selection.options import SelectionOptions
 from tests.unit.selection.tables import BYTEA, CITEXT, CUSTOMERS, DDTEXT, INT4, MOOD, TEXT, VARCHAR, table_of
 
@@ -65,7 +65,7 @@ def test_truncation_leaves_alone_what_is_short_enough():
     )
     found = plans(table, column_truncate_to_n_chars=(("5", ("inventory.*",)),))
     assert (found["short"].mapper, found["short"].parameters) == (None, ())
-    assert found["long"].mapper == found["t"].mapper == Truncate(5)
+    assert found["long"].mapper == found["t"].mapper == TruncateMapper(5)
     assert found["b"].mapper == TruncateBytes(5)
     assert found["long"].parameters == (("truncateLength", "5"),)
     # Ten digits are more than five characters: marked, and left as it is.
@@ -85,7 +85,7 @@ def test_the_first_rule_in_debeziums_order_is_the_only_one():
         ("column_mask_hash_v2", (("SHA-1", "s", name),), MASKED),
     ]
     mappers = [
-        Truncate(3),
+        TruncateMapper(3),
         Mask(4),
         None,
         None,

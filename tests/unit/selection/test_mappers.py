@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_core.selection.digests import DIGESTS
-from cdc_core.selection.mappers import Hash, Mask, Truncate, TruncateBytes, java_serialisation, modified_utf8
+from cdc_core.selection.mappers import Hash, Mask, TruncateBytes, TruncateMapper, java_serialisation, modified_utf8
 from tests.support.sampling import examples
 
 TEXTS = st.lists(st.none() | st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12))
@@ -24,7 +24,7 @@ def java_substring(text, length):
 @settings(max_examples=examples(150), deadline=None)
 @given(TEXTS, st.integers(0, 8))
 def test_truncation_counts_as_java_does(texts, length):
-    cut = Truncate(length)(pa.array(texts, pa.string()))
+    cut = TruncateMapper(length)(pa.array(texts, pa.string()))
     assert cut.to_pylist() == [java_substring(text, length) for text in texts]
     assert cut.type == pa.string()
 
@@ -77,7 +77,7 @@ def test_java_writes_strings_in_its_own_utf8():
 
 
 @pytest.mark.parametrize(
-    "mapper", [Truncate(2), TruncateBytes(1), Mask(4), Hash("MD5", "s", True, 8), Hash("SHA-1", "s", False, 0)]
+    "mapper", [TruncateMapper(2), TruncateBytes(1), Mask(4), Hash("MD5", "s", True, 8), Hash("SHA-1", "s", False, 0)]
 )
 def test_mappers_keep_length_type_and_slices_and_travel(mapper):
     values = pa.array(["abc", None, "abc", "\U0001f600\U0001f600", ""])

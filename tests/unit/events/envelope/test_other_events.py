@@ -13,7 +13,7 @@ from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.heartbeat_event import HeartbeatEvents
 from cdc_core.events.envelope.message_event import MessageEvents
 from cdc_core.events.envelope.record import lines
-from cdc_core.events.envelope.transaction import Orders
+from cdc_core.events.envelope.transaction import EventNumbers
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.types.options import BinaryHandlingMode
 from tests.unit.events.envelope.tiny import NOW, context
@@ -21,7 +21,7 @@ from tests.unit.events.envelope.tiny import NOW, context
 MESSAGE = LogicalMessage(3, 160, False, "foo", b"\xfb\xff1", None, None, 160, None, 1_234_567, None, None)
 
 
-def record(message: LogicalMessage, ctx: EnvelopeContext | None = None, orders: Orders | None = None) -> dict:
+def record(message: LogicalMessage, ctx: EnvelopeContext | None = None, orders: EventNumbers | None = None) -> dict:
     return json.loads(lines(MessageEvents(ctx or context()).make(message, orders, NOW))[0])
 
 
@@ -37,7 +37,7 @@ def test_a_message_outside_a_transaction() -> None:
 
 def test_a_message_in_a_transaction_has_its_place() -> None:
     inside = replace(MESSAGE, transactional=True, xid=9, prior_end_lsn=0)
-    payload = record(inside, orders=Orders(np.array([4]), np.array([1])))["value"]["payload"]
+    payload = record(inside, orders=EventNumbers(np.array([4]), np.array([1])))["value"]["payload"]
     assert payload["transaction"] == {"id": "9:160", "total_order": 4, "data_collection_order": 1}
     assert payload["source"]["sequence"] == '[null,"160"]'
 

@@ -8,18 +8,18 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.events.envelope.record import lines
-from cdc_core.events.envelope.snapshot_events import SnapshotEvents
-from cdc_core.events.envelope.table_events import SnapshotFacts
+from cdc_core.events.envelope.snapshot_events import SnapshotRecords
+from cdc_core.events.envelope.table_events import EventSnapshot
 from cdc_core.schema.table import TableId
 from tests.unit.events.envelope.tiny import CUSTOMERS, NOW, columns, events
 
-FACTS = SnapshotFacts(lsn=117_873_992, xid=1186, ts_us=1_500_000_000_000_001)
+FACTS = EventSnapshot(lsn=117_873_992, xid=1186, ts_us=1_500_000_000_000_001)
 FIRST, FIRST_IN, LAST_IN = "first", "first_in_data_collection", "last_in_data_collection"
 
 
 def markers(*tables: list[int]) -> list[str]:
     """Markers of a snapshot over tables, each given as the sizes of its batches."""
-    snapshot, out = SnapshotEvents(), []
+    snapshot, out = SnapshotRecords(), []
     for number, sizes in enumerate(tables):
         made = events(CUSTOMERS.__class__(TableId("s", f"t{number}"), 1, CUSTOMERS.columns, ("id",)))
         batches = [columns(made.table, [{"id": "1", "name": "n"}] * size) for size in sizes]
@@ -52,7 +52,7 @@ def test_how_a_table_is_cut_makes_no_difference(sizes: list[int]) -> None:
 
 
 def test_a_read_shows_the_snapshots_position() -> None:
-    snapshot = SnapshotEvents()
+    snapshot = SnapshotRecords()
     for _ in snapshot.table(events(), [columns(CUSTOMERS, [{"id": "1", "name": "n"}])], FACTS):
         pass
     record = json.loads(lines(snapshot.finish())[0])
@@ -66,7 +66,7 @@ def test_a_read_shows_the_snapshots_position() -> None:
 
 
 def test_a_row_of_an_incremental_snapshot_shows_the_streams_place_only() -> None:
-    facts = SnapshotFacts(lsn=600, xid=None, ts_us=1_500_000_000_000_001, prior_end_lsn=500, is_incremental=True)
+    facts = EventSnapshot(lsn=600, xid=None, ts_us=1_500_000_000_000_001, prior_end_lsn=500, is_incremental=True)
     rows = columns(CUSTOMERS, [{"id": "1", "name": "n"}])
     table = events().reads(rows, pa.array(["incremental"], type=pa.large_string()), facts, NOW)
     source = json.loads(lines(table)[0])["value"]["payload"]["source"]

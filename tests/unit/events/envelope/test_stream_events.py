@@ -13,7 +13,7 @@ from cdc_core.decode.segment import Segment
 from cdc_core.errors import ConversionError
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.record import lines
-from cdc_core.events.envelope.stream_events import StreamEvents
+from cdc_core.events.envelope.stream_events import StreamRecords
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.types.options import FailureHandlingMode
@@ -45,7 +45,7 @@ class Stream:
         self.lsn = 1000
         self.now = NOW
         self.state = StreamState()
-        self.events = StreamEvents(
+        self.events = StreamRecords(
             ctx,
             lambda table: events(table, ctx),
             wants_message=lambda prefix: prefix != "unwanted",
@@ -177,7 +177,7 @@ def test_a_table_version_is_built_once() -> None:
         built.append(table.id.table)
         return events(table, ctx)
 
-    made, state = StreamEvents(ctx, build), StreamState()
+    made, state = StreamRecords(ctx, build), StreamState()
     for xid in (5, 6):
         payloads = [*(ANNOUNCED if xid == 5 else []), *transaction(xid, row(A, 1), row(B, 1))]
         segment = Segment.of([pg.frame(payload, 8) for payload in payloads])

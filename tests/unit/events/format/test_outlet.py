@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import ConfigError, RecordError
-from cdc_core.events.envelope.batch import Batch, Data, arrow_type, constant
+from cdc_core.events.envelope.batch import Data, EventBatch, arrow_type, constant
 from cdc_core.events.envelope.record import in_order
 from cdc_core.events.format.avro_format import AvroFormat
 from cdc_core.events.format.json_format import JsonFormat
 from cdc_core.events.format.options import NUMBER_CONVERTERS, FormatOptions
 from cdc_core.events.format.outlet import EventOutlet, make_outlet
 from cdc_core.events.format.plain import NumberFormat
-from cdc_core.events.transform.chain import Chain, Step
+from cdc_core.events.transform.chain import Chain, TransformStep
 from cdc_core.events.transform.options import ErrorTolerance, TransformOptions
 from cdc_core.events.transform.settings import Settings
 from cdc_core.schema.connect import ConnectSchema
@@ -207,7 +207,7 @@ def test_converters_of_numbers(kind: str, value: object, octets: bytes) -> None:
 class BySchema:
     """Expanded payloads divide records by schema, whatever their topics are: 0 and 2 have a text, 1 a number."""
 
-    def apply(self, records: Batch) -> list[Batch]:
+    def apply(self, records: EventBatch) -> list[EventBatch]:
         texts, numbers = records.split(np.array([True, False, True]))
         return [
             replace(texts, value=data(ConnectSchema("string"), ["x", "y"])),
@@ -220,7 +220,9 @@ def test_a_registry_gets_the_schemas_of_each_topic_in_the_order_of_its_records()
     given = replace(batch([event("c", after=ONE)] * 3), topic=pa.array(["a", "b", "b"], type=pa.large_string()))
     with TestRegistry() as registry:
         avro = AvroFormat(Settings("x", {"schema.registry.url": registry.url}), is_key=False)
-        made = EventOutlet(Chain((Step(BySchema()),)), plain, avro, plain, True, ErrorTolerance.NONE, is_raw=True)
+        made = EventOutlet(
+            Chain((TransformStep(BySchema()),)), plain, avro, plain, True, ErrorTolerance.NONE, is_raw=True
+        )
         assert made.records(given).column("seq").to_pylist() == [0, 1, 2]
         found = {
             subject: [json.loads(registry.schemas[number - 1]) for number in numbers]

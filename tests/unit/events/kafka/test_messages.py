@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.events.envelope.record import one_record, records
-from cdc_core.events.kafka.messages import NO_PARTITION, NOW, Batch, Messages, key_columns
+from cdc_core.events.kafka.messages import NO_PARTITION, NOW, Messages, TopicRecords, key_columns
 
 TEXT = pa.large_string()
 
@@ -36,7 +36,7 @@ def test_headers_that_are_texts_have_no_quotes() -> None:
 def sent(table: pa.Table) -> Iterator[tuple[object, ...]]:
     """Each record as librdkafka gets it."""
     for found in Messages().of(table):
-        if isinstance(found, Batch):
+        if isinstance(found, TopicRecords):
             yield from ((found.topic, row["key"], row["value"], [], NO_PARTITION, NOW) for row in found.messages)
         else:
             yield from found
@@ -59,7 +59,7 @@ def test_records_are_messages_in_order() -> None:
         ("s.t", "[]", -1, 0),
         ("beat", "[]", 0, 0),
     }
-    assert [type(part) is Batch for part in Messages().of(table)] == [True, True, False]
+    assert [type(part) is TopicRecords for part in Messages().of(table)] == [True, True, False]
 
 
 def changed(table: pa.Table, **columns: list[object]) -> pa.Table:
@@ -82,7 +82,7 @@ def changed(table: pa.Table, **columns: list[object]) -> pa.Table:
 def test_what_is_a_records_own_is_sent_with_it(columns: dict[str, list[object]]) -> None:
     values = pa.array(["v"] * 3, TEXT)
     alike = records(np.arange(3), np.zeros(3), "a", key=values, value=values)
-    assert isinstance(next(Messages().of(alike)), Batch)
+    assert isinstance(next(Messages().of(alike)), TopicRecords)
     found = list(sent(changed(alike, **columns)))
     topics, partitions, times = (
         columns.get("topic", ["a"] * 3),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.events.envelope.batch import Batch, Data, arrow_type, no_data, topics
+from cdc_core.events.envelope.batch import Data, EventBatch, arrow_type, no_data, topics
 from cdc_core.events.transform.chain import Chain, make_chain
 from cdc_core.events.transform.options import TransformOptions
 from cdc_core.schema.connect import ConnectSchema
@@ -49,17 +49,17 @@ def event(op: str, before: Any = None, after: Any = None) -> dict[str, Any]:
     return {"before": before, "after": after, "source": {"db": "d", "table": "t"}, "op": op, "ts_ms": 5}
 
 
-def batch(values: list[Any], schema: ConnectSchema = EVENT, *, topic: str = "p.s.t", key: Any = None) -> Batch:
+def batch(values: list[Any], schema: ConnectSchema = EVENT, *, topic: str = "p.s.t", key: Any = None) -> EventBatch:
     rows = len(values)
     keys = data(KEY, [{"id": 1}] * rows) if key is None else key
     seq = np.arange(rows)
-    return Batch(seq, np.zeros(rows, dtype=np.int64), topics(topic, rows), keys, data(schema, values))
+    return EventBatch(seq, np.zeros(rows, dtype=np.int64), topics(topic, rows), keys, data(schema, values))
 
 
-def tombstones(rows: int = 1) -> Batch:
+def tombstones(rows: int = 1) -> EventBatch:
     seq = np.arange(rows)
     keys = data(KEY, [{"id": 1}] * rows)
-    return Batch(seq, np.ones(rows, dtype=np.int64), topics("p.s.t", rows), keys, no_data(rows))
+    return EventBatch(seq, np.ones(rows, dtype=np.int64), topics("p.s.t", rows), keys, no_data(rows))
 
 
 def chain(transforms: str, predicates: str = "", **settings: str) -> Chain:
@@ -84,21 +84,21 @@ def one(type_: str, **settings: str) -> Chain:
     return chain("x", **{"x.type": prefix + type_, **named})
 
 
-def values(batches: list[Batch]) -> list[Any]:
+def values(batches: list[EventBatch]) -> list[Any]:
     """Every record's value, in the order of the records."""
     return _ordered(batches, lambda found: found.value.values.to_pylist())
 
 
-def keys(batches: list[Batch]) -> list[Any]:
+def keys(batches: list[EventBatch]) -> list[Any]:
     return _ordered(batches, lambda found: found.key.values.to_pylist())
 
 
-def names(batches: list[Batch]) -> list[str]:
+def names(batches: list[EventBatch]) -> list[str]:
     return _ordered(batches, lambda found: found.topic.to_pylist())
 
 
-def headers(batches: list[Batch]) -> list[dict[str, Any]]:
-    def of(found: Batch) -> list[Any]:
+def headers(batches: list[EventBatch]) -> list[dict[str, Any]]:
+    def of(found: EventBatch) -> list[Any]:
         out: list[dict[str, Any]] = [{} for _ in range(len(found))]
         for header in found.headers:
             for row, (has, value) in enumerate(zip(header.has(), header.data.values.to_pylist(), strict=True)):
@@ -109,7 +109,7 @@ def headers(batches: list[Batch]) -> list[dict[str, Any]]:
     return _ordered(batches, of)
 
 
-def _ordered(batches: list[Batch], read: Any) -> list[Any]:
+def _ordered(batches: list[EventBatch], read: Any) -> list[Any]:
     rows = [
         (seq, sub, value)
         for found in batches
