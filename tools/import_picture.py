@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("cdc_core", "pipelines")
+PACKAGES = ("cdc_core", "pipelines", "wal2lake")
 MANY_LINES, MANY_FILES, MANY_METHODS, MANY_ARGUMENTS, MANY_FIELDS = 250, 15, 15, 8, 15
 _LIMITS = (MANY_LINES, MANY_METHODS, MANY_ARGUMENTS, MANY_FIELDS)
 Edges = Mapping[str, frozenset[str]]
@@ -96,7 +96,8 @@ def picture(root: Path) -> Picture:
 
 
 def _module(path: Path, root: Path) -> str:
-    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(("wal2lake", *parts) if parts[0] == "pipelines" else parts).removesuffix(".__init__")
 
 
 def _imports(tree: ast.Module, modules: Iterable[str]) -> Iterator[str]:
