@@ -40,7 +40,7 @@ _SCHEDULE = """
 wal2lake.snapshot.schedule={}
 wal2lake.snapshot.schedule.tables=shop\\\\.(customers|products)
 """
-_SCHEDULE_PAGE = "locations/pipelines.definitions/schedules/shop_incremental_snapshot_schedule"
+_SCHEDULE_PAGE = "locations/wal2lake.pipelines.definitions/schedules/shop_incremental_snapshot_schedule"
 _LOADED_SECONDS = 600.0
 _SNAPSHOT_SECONDS = 600.0
 _CATCH_UP_SECONDS = 1200.0
