@@ -64,11 +64,6 @@ _MESSAGES = (
     "query($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection(limit: 1000) { events {"
     " ... on MessageEvent { message } } } } } }"
 )
-_RELOAD = "mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename } }"
-_SCHEDULE = (
-    "query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {"
-    " scheduleState { status } } } }"
-)
 _REPORTS = (
     "query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset { assetMaterializations(limit: 50) {"
     " runOrError { ... on Run { id status } } metadataEntries { label ... on FloatMetadataEntry { floatValue }"
@@ -140,19 +135,6 @@ class Shop:
         """Kill the process of a run, as a machine's end would."""
         (pid,) = re.findall(r"Started process for run \(pid: (\d+)\)", "\n".join(self.messages(run)))
         os.kill(int(pid), signal.SIGKILL)
-
-    def configure(self, line: str, by: str) -> None:
-        """Replace a line of the connector file, and have the definitions loaded again."""
-        file = self.folder / "connectors" / "shop.properties"
-        before = file.read_text()
-        assert line in before
-        file.write_text(before.replace(line, by))
-        self.dagster.query(_RELOAD, {"name": LOCATION})
-
-    def schedule_status(self, name: str) -> str:
-        """Whether a schedule is RUNNING or STOPPED."""
-        selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "scheduleName": name}
-        return self.dagster.query(_SCHEDULE, {"s": selector})["scheduleOrError"]["scheduleState"]["status"]
 
     def unequal(self) -> list[str]:
         """The tables that do not equal their source, by wal2lake's own comparison."""
