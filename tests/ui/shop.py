@@ -160,9 +160,16 @@ class Shop:
 
     def evaluation_of(self, run: str, table: str, name: str) -> dict:
         """What a run found by a lake table's check, also where a later materialization hides it on the check's page."""
-        executions = self.dagster.query(_EXECUTIONS, {"key": lake_asset(table), "name": name})["assetCheckExecutions"]
-        (found,) = [one["evaluation"] for one in executions if one["runId"] == run]
+        (found,) = [one["evaluation"] for one in self._executions(table, name) if one["runId"] == run]
         return found
+
+    def evaluations(self, table: str, name: str) -> list[dict]:
+        """The latest evaluation of a lake table's check by each run that has one."""
+        return [one["evaluation"] for one in self._executions(table, name) if one["evaluation"] is not None]
+
+    def _executions(self, table: str, name: str) -> list[dict]:
+        found = self.dagster.query(_EXECUTIONS, {"key": lake_asset(table), "name": name})["assetCheckExecutions"]
+        return list(found)
 
     def _execution(self, table: str, name: str) -> dict:
         node = self.dagster.query(_CHECK, {"key": lake_asset(table)})["assetNodeOrError"]
