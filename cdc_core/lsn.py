@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 # The header that every record of the WAL begins with; a commit's record is larger.
 _RECORD_BYTES = 24
@@ -30,6 +31,25 @@ class Lsn(int):
 
     def __repr__(self) -> str:
         return f"Lsn('{self}')"
+
+
+def lsn_or_time(at: Lsn | datetime | str) -> Lsn | datetime:
+    """Return the LSN or the time that a text names, in ISO 8601; without an offset it is UTC.
+
+    Raises ValueError if it is neither.
+    """
+    if isinstance(at, str):
+        try:
+            return Lsn.parse(at)
+        except ValueError:
+            pass
+        try:
+            at = datetime.fromisoformat(at.strip())
+        except ValueError:
+            raise ValueError(
+                f"expected an LSN such as 16/B374D848 or a time such as 2026-11-21T12:00:00Z, found {at!r}"
+            ) from None
+    return at.replace(tzinfo=UTC) if isinstance(at, datetime) and at.tzinfo is None else at
 
 
 def last_begin(end: int) -> int:

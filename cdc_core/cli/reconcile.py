@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -13,7 +13,7 @@ from rich.console import Console
 from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE, FAILED, WRONG_USE, describe
 from cdc_core.errors import CdcError
-from cdc_core.lsn import Lsn
+from cdc_core.lsn import Lsn, lsn_or_time
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
@@ -34,10 +34,7 @@ class SinceType(click.ParamType[Lsn | datetime | str]):
         if not isinstance(value, str) or value == "last":
             return cast("Lsn | datetime | str", value)
         try:
-            if "/" in value:
-                return Lsn.parse(value)
-            at = datetime.fromisoformat(value)
-            return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+            return lsn_or_time(value)
         except ValueError:
             self.fail(f"expected an LSN, a time such as 2026-01-31T12:00:00Z, or last, found {value!r}", param, ctx)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
-from cdc_core.lsn import Lsn
+from cdc_core.lsn import Lsn, lsn_or_time
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
@@ -26,17 +26,10 @@ class PlaceType(click.ParamType[Lsn | datetime]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lsn | datetime:
         """Text such as 16/B374D848 or 2026-11-21T12:00:00Z."""
-        if isinstance(value, Lsn | datetime):
-            return value
         try:
-            return Lsn.parse(value)
-        except ValueError:
-            pass
-        try:
-            found = datetime.fromisoformat(value.strip())
-        except ValueError:
-            self.fail(f"expected an LSN such as 16/B374D848 or a time such as 2026-11-21T12:00:00Z, found {value!r}")
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+            return lsn_or_time(value)
+        except ValueError as error:
+            self.fail(str(error))
 
 
 @click.command("versions", short_help="Show the Delta versions of one LSN.")

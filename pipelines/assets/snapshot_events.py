@@ -20,6 +20,7 @@ from wal2lake.pipelines.connector.site import Site
 from wal2lake.pipelines.reports import metadata
 from wal2lake.pipelines.reports.lake_facts import LakeFacts
 from wal2lake.pipelines.reports.provenance import lake_tags, version_tags
+from wal2lake.pipelines.step.log import logged
 
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30
@@ -94,7 +95,7 @@ class SnapshotEvents:
             elif not one.progress.done and now - one.reported_at >= PROGRESS_SECONDS and self._budget.take():
                 self._report_progress(one, now)
         for observation in self._notifications.due():
-            self._log(observation)
+            logged(self._context, observation)
 
     def finish(self, reports: Iterable[SnapshotReport]) -> None:
         """Log all remaining results, including tables without progress."""
@@ -120,7 +121,7 @@ class SnapshotEvents:
         """Log finished tables that are not logged yet: only the other tables have to be re-read after an error."""
         self.report_due()
         for observation in self._notifications.due(is_last=True):
-            self._log(observation)
+            logged(self._context, observation)
 
     def _report_done(self, one: _Table, now: float) -> None:
         progress = one.progress
@@ -141,29 +142,24 @@ class SnapshotEvents:
         # A constant version: a table that is re-read is replaced in the lake by the same run, so the lake's tables are
         # not out of date because of it.
         tags, key = version_tags(self._site.slot), snapshot_key(self._site)
-        self._log(dg.AssetMaterialization(asset_key=key, partition=str(table), metadata=found, tags=tags))
+        logged(self._context, dg.AssetMaterialization(asset_key=key, partition=str(table), metadata=found, tags=tags))
 
     def _log_lake(self, table: TableId, found: metadata.Metadata, lsn: str) -> None:
         """Log the lake table, which has the table's rows up to ``lsn``."""
         key, tags = lake_key(self._site, table), lake_tags(self._site, table, lsn)
-        self._log(dg.AssetMaterialization(asset_key=key, metadata=found | self._facts.of(table), tags=tags))
+        logged(self._context, dg.AssetMaterialization(asset_key=key, metadata=found | self._facts.of(table), tags=tags))
 
     def _report_progress(self, one: _Table, now: float) -> None:
         one.reported_at = now
         found = metadata.snapshot_progress(one.progress, now - one.started)
         words = metadata.progress_text(one.progress, now - one.started)
-        self._log(
+        logged(
+            self._context,
             dg.AssetObservation(
                 asset_key=snapshot_key(self._site),
                 partition=str(one.progress.table),
                 description=words,
                 metadata=found,
-            )
+            ),
         )
         self._context.log.info(f"{one.progress.table}: {words}")
-
-    def _log(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None:
-        self._context.log_event(event)
-        # It is in the event log by now; the step need not keep it.
-        for _ in self._context.consume_events():
-            pass

@@ -114,7 +114,9 @@ class DeltaTable:
 
     def refresh(self) -> None:
         """Load the commits made since. LakeError if the log no longer exists or cannot be read."""
-        if not self._is_newest() and not self._follow_own():
+        if self._is_newest() or self._follow_own():
+            self._seen_at = time.monotonic()
+        else:
             self._load_newest()
 
     def _follow_own(self) -> bool:
@@ -124,7 +126,6 @@ class DeltaTable:
         entries, are_all = newer_commits(self.folder, self.version, self.schema, self.definition.physical_names())
         for entry in entries if are_all else ():
             self._follow(entry)
-            self._seen_at = time.monotonic()
         return are_all
 
     def _follow(self, entry: LogEntry) -> None:

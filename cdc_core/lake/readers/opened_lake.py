@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.delta.storage import Storage
@@ -16,7 +16,7 @@ from cdc_core.lake.readers.table_at_version import TableAtVersion
 from cdc_core.lake.readers.table_changes import TableChanges
 from cdc_core.lake.stores.round_lookup import Cut, find_cut
 from cdc_core.lake.stores.stream_log import StreamLog
-from cdc_core.lsn import Lsn
+from cdc_core.lsn import Lsn, lsn_or_time
 from cdc_core.schema.table import TableId
 
 Place = Lsn | datetime | str
@@ -57,7 +57,7 @@ class OpenedLake:
 
     def versions(self, at: Place | None = None, tables: Sequence[TableId] = ()) -> Cut:
         """Return the Delta version of each table at a round; arguments and errors as for ``read``."""
-        return find_cut(self.paths, self.scope, 0, position(at), tables)
+        return find_cut(self.paths, self.scope, 0, None if at is None else lsn_or_time(at), tables)
 
 
 def open_lake(path: str | os.PathLike[str], storage: Storage | None = None) -> OpenedLake:
@@ -77,24 +77,6 @@ def open_lake(path: str | os.PathLike[str], storage: Storage | None = None) -> O
             "Give <wal2lake.lake.path>/<topic.prefix> of a connector that has streamed into its lake.",
         )
     return OpenedLake(paths, scope_of(record.slot, record.epoch))
-
-
-def position(at: Place | None) -> Lsn | datetime | None:
-    """Return the LSN or time that a text names. Raises ValueError if it is neither."""
-    if isinstance(at, datetime):
-        return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    if at is None or isinstance(at, Lsn):
-        return at
-    try:
-        return Lsn.parse(at)
-    except ValueError:
-        pass
-    try:
-        return position(datetime.fromisoformat(at.strip()))
-    except ValueError:
-        raise ValueError(
-            f"expected an LSN such as 16/B374D848 or a time such as 2026-11-21T12:00:00Z, found {at!r}"
-        ) from None
 
 
 def _named(name: str) -> TableId:
