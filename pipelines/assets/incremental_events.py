@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -19,13 +18,10 @@ from wal2lake.pipelines.connector.site import Site
 from wal2lake.pipelines.reports import metadata
 from wal2lake.pipelines.reports.lake_facts import LakeFacts
 from wal2lake.pipelines.reports.provenance import lake_tags, version_tags
-from wal2lake.pipelines.step.log import logged
+from wal2lake.pipelines.step.log import RetriedReports, logged
 
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30
-_REST_SECONDS = 1.0
-
-_log = logging.getLogger(__name__)
 
 
 class IncrementalEvents:
@@ -42,7 +38,7 @@ class IncrementalEvents:
         self._progress: dict[TableId, IncrementalProgress] = {}
         self._reported: dict[TableId, float] = {}
         self._budget = Budget(PROGRESS_PER_MINUTE, clock)
-        self._rest_until = 0.0
+        self._report_soon = RetriedReports("a range", self.report_due, clock)
 
     def listen(self, progress: IncrementalProgress) -> None:
         """Progress of a table; called by the engine."""
@@ -57,14 +53,7 @@ class IncrementalEvents:
 
     def report_soon(self) -> None:
         """Log what is due; if it cannot be logged to Dagster, it is retried after a second."""
-        if self._now() < self._rest_until:
-            return
-        try:
-            self.report_due()
-        except Exception as error:
-            # Not by context.log, which uses the same database. The snapshot continues.
-            _log.warning("A report of a range could not be logged to Dagster: %s. Retrying.", type(error).__name__)
-            self._rest_until = self._now() + _REST_SECONDS
+        self._report_soon()
 
     def report_due(self) -> None:
         """Log each range that is in the lake, and the progress of tables at a limited rate."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,16 +19,12 @@ from wal2lake.pipelines.connector.site import Site
 from wal2lake.pipelines.reports import metadata
 from wal2lake.pipelines.reports.lake_facts import LakeFacts
 from wal2lake.pipelines.reports.provenance import lake_tags, version_tags
-from wal2lake.pipelines.step.log import logged
+from wal2lake.pipelines.step.log import RetriedReports, logged
 
 PROGRESS_SECONDS = 10.0
 PROGRESS_PER_MINUTE = 30
-_REST_SECONDS = 1.0
 # Tables are reported by their materialization and progress.
 _OF_TABLES = (SnapshotStatus.IN_PROGRESS, SnapshotStatus.TABLE_SCAN_COMPLETED)
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -58,7 +53,7 @@ class SnapshotEvents:
         self._budget = Budget(PROGRESS_PER_MINUTE, clock)
         self._notifications = NotificationEvents(site, clock)
         self._facts = LakeFacts(site)
-        self._rest_until = 0.0
+        self._report_soon = RetriedReports("the snapshot", self.report_due, clock)
 
     def listen(self, progress: SnapshotProgress) -> None:
         """Progress of a table; called by the engine."""
@@ -75,14 +70,7 @@ class SnapshotEvents:
 
     def report_soon(self) -> None:
         """Log what is due; if it cannot be logged to Dagster, it is retried after a second."""
-        if self._now() < self._rest_until:
-            return
-        try:
-            self.report_due()
-        except Exception as error:
-            # Not by context.log, which uses the same database. The snapshot continues.
-            _log.warning("A report of the snapshot could not be logged to Dagster: %s. Retrying.", type(error).__name__)
-            self._rest_until = self._now() + _REST_SECONDS
+        self._report_soon()
 
     def report_due(self) -> None:
         """Log each finished table, and the progress of the others, at a limited rate."""
