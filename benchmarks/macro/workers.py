@@ -74,7 +74,7 @@ def _do(file: Path, what: str) -> float:
 
 
 def _imported(number: int) -> int:
-    import cdc_core.engine.slice.task  # noqa: F401
+    import cdc_core.lake.slice.task  # noqa: F401
 
     time.sleep(0.5)  # so that no executor takes all of them
     return number

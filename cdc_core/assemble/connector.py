@@ -293,7 +293,7 @@ class Connector:
         ``drop`` the quarantined changes are discarded instead. Raises TableError if the cause of the pause persists or
         the table is not captured.
         """
-        from cdc_core.engine.slice.order import Replay  # loads Arrow
+        from cdc_core.lake.slice.order import Replay  # loads Arrow
 
         self._require_lake("replay")
 

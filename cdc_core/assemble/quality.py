@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.checks.describe_now import DescribeNow
-from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.errors import CdcError, TableError
+from cdc_core.lake.checks.table_checks import TableChecks
+from cdc_core.postgres.catalog.describe_now import DescribeNow
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.quality.rule_files import RuleFiles, read_rule_files

@@ -21,11 +21,11 @@ from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.steps import SchemaSteps
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.engine.slice.lake_tables import LakeTables
-from cdc_core.engine.slice.task import SliceTask
-from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.engine.stream.noop import NoopSink
 from cdc_core.engine.stream.run import Sink
+from cdc_core.lake.slice.lake_tables import LakeTables
+from cdc_core.lake.slice.task import SliceTask
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.postgres.source import Source
 from cdc_core.schema.changes import Decision, PauseCause, Verdict
 from cdc_core.schema.table import TableId, TableSchema

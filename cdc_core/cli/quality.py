@@ -12,7 +12,8 @@ from cdc_core.cli.exits import DONE, FAILED
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.engine.reports import LakeJudgement, RuleResult
+    from cdc_core.engine.reports import LakeJudgement
+    from cdc_core.quality.check_report import RuleResult
     from cdc_core.quality.project import SuiteReport
 
 

@@ -9,73 +9,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cdc_core.engine.run_state import WaitingRun
+from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lsn import Lsn
+from cdc_core.quality.check_report import CheckReport
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.reports import IncrementalProgress
 from cdc_core.snapshot.reports import SnapshotReport
 
 if TYPE_CHECKING:  # would load Delta's libraries, which not every command needs
     from cdc_core.lake.stores.stream_table import StreamTable
-
-
-@dataclass(frozen=True, slots=True)
-class RuleResult:
-    """What one rule's expectation decided on one slice. ``severity`` is error (Great Expectations' critical) or warn.
-
-    ``checked`` rows were judged, of which ``failed`` are unexpected. ``observed`` is what an expectation on the slice
-    as a whole observed, empty if that would be a value of a row. ``kind`` and ``kwargs`` (JSON) are the expectation's.
-    """
-
-    name: str
-    column: str
-    severity: str
-    checked: int
-    failed: int
-    description: str = ""
-    success: bool = True
-    observed: str = ""
-    expected: str = ""
-    kind: str = ""
-    kwargs: str = field(default="", repr=False)
-    over_slice: bool = False
-
-    @property
-    def said(self) -> str:
-        """What the expectation observed, and what it expects."""
-        saw = f"{self.failed:,} of {self.checked:,} rows are unexpected"
-        if self.over_slice:
-            saw = f"observed {self.observed}" if self.observed else f"judged {self.checked:,} rows"
-        return f"{saw}, expected {self.expected or self.description}"
-
-    @property
-    def is_of_user(self) -> bool:
-        """Whether the user defined the rule."""
-        return self.name.startswith("user:")
-
-    def then(self, later: RuleResult) -> RuleResult:
-        """Return the result over both slices: it failed if it failed on one; what the last failure observed."""
-        shown = self if later.success and not self.success else later
-        return replace(
-            later,
-            checked=self.checked + later.checked,
-            failed=self.failed + later.failed,
-            success=self.success and later.success,
-            observed=shown.observed,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """The judgement of one table's slice before it is merged; picklable.
-
-    ``success``: no error rule's expectation failed.
-    """
-
-    table: TableId
-    rows: int
-    quarantined: int
-    success: bool
-    rules: tuple[RuleResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +36,6 @@ class LakeJudgement:
         return self.report is not None and self.report.success
 
 
-def both(one: CheckReport | None, other: CheckReport | None) -> CheckReport | None:
-    """Return the report of two judgements of a table: sums, and the verdicts that failed in one of them.
-
-    The rules of the two may differ, because the catalogue or a file changed between them.
-    """
-    if one is None or other is None:
-        return one or other
-    rules = {rule.name: rule for rule in one.rules}
-    for later in other.rules:
-        rules[later.name] = rules[later.name].then(later) if later.name in rules else later
-    return CheckReport(
-        one.table,
-        one.rows + other.rows,
-        one.quarantined + other.quarantined,
-        one.success and other.success,
-        tuple(rules.values()),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class BatchReport:
     """One micro-batch made durable in the changelog tables, or in Kafka. ``events``: the number of rows of each table.
@@ -129,15 +52,6 @@ class BatchReport:
     seconds: float
     behind_seconds: float | None = None
     own_rows: Mapping[StreamTable, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantineReport:
-    """A table's quarantine after a round: changes in quarantine, and changes that the round replayed or dropped."""
-
-    waiting: int = 0
-    replayed: int = 0
-    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +109,7 @@ class ReplayReport:
     table: TableId
     events: int
     snapshot: SnapshotReport | None = None
-    quarantine: QuarantineReport = QuarantineReport()
+    quarantine: QuarantineReport = field(default_factory=QuarantineReport)
 
 
 RENEWAL = "renewal"

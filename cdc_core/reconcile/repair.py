@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from cdc_core.clock import now_us
 from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome, ChunkTask
-from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
-from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import NotComparableError, TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import changelog_position, lake_position
 from cdc_core.lake.rows.row_keys import KeyIndex
+from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
+from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lsn import last_begin
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.reconcile.between import ShownBySource, SlotChanges, between

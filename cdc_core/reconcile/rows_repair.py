@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.clock import now_us
-from cdc_core.engine.slice.order import Merge, SnapshotInForce, TargetSchema
-from cdc_core.engine.slice.task import SliceTask
 from cdc_core.lake.apply.multiset_rows import MultisetChanges
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import META
 from cdc_core.lake.reduce.multiset import NetRows, taken
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column
+from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
+from cdc_core.lake.slice.task import SliceTask
 from cdc_core.reconcile.rows import Compared
 from cdc_core.reconcile.target import Target
 

@@ -264,7 +264,7 @@ class StreamEvents:
 
     def _data_docs(self) -> metadata.Metadata:
         """Great Expectations' pages about this run's judgements, in the connector's state folder."""
-        from cdc_core.engine.checks.data_docs import write_data_docs
+        from cdc_core.quality.data_docs import write_data_docs
 
         try:
             places = {str(table): self._facts.place(table) for table in self._tally.tables()}

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from cdc_core import failpoints
-from cdc_core.engine.slice.upkeep import UpkeepOrder, UpkeepTask
 from cdc_core.lake.apply import ways
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance import compaction
+from cdc_core.lake.slice.upkeep import UpkeepOrder, UpkeepTask
 from cdc_core.lake.write.maintain import Retention, maintain
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.one_table import OneTable

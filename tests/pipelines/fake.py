@@ -7,17 +7,16 @@ from pathlib import Path
 
 from cdc_core.engine.reports import (
     BatchReport,
-    CheckReport,
     LakeJudgement,
     MergeReport,
     ReplayReport,
     RoundReport,
-    RuleResult,
     Status,
     StreamReport,
     TableStatus,
 )
 from cdc_core.lsn import Lsn
+from cdc_core.quality.check_report import CheckReport, RuleResult
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport

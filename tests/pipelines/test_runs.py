@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from cdc_core.engine.reports import CheckReport, LakeJudgement, Paused, RuleResult
+from cdc_core.engine.reports import LakeJudgement, Paused
 from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
+from cdc_core.quality.check_report import CheckReport, RuleResult
 from tests.pipelines.fake import (
     ORDERS,
     PEOPLE,

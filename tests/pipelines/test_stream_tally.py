@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
+from cdc_core.engine.reports import BatchReport, MergeReport, RoundReport
 from cdc_core.lsn import Lsn
+from cdc_core.quality.check_report import CheckReport, RuleResult
 from tests.pipelines.fake import ORDERS, PEOPLE
 from wal2lake.pipelines.reports.stream_tally import RunTally
 

@@ -42,7 +42,7 @@ _START_SECONDS = patient(120)
 _HUGE, _MADV_COLLAPSE = 2 << 20, 25
 # What a run that merges has loaded when it ends.
 _MODULES = (
-    *("cdc_core.cli.program", "cdc_core.assemble", "cdc_core.engine.slice.task", "cdc_core.spark.session"),
+    *("cdc_core.cli.program", "cdc_core.assemble", "cdc_core.lake.slice.task", "cdc_core.spark.session"),
     *("cdc_core.quality.duck", "cdc_core.engine.status", "rich._emoji_codes", "psycopg", "deltalake"),
     *("pyspark.sql", "pyspark.worker", "pyspark.testing", "pyarrow.parquet", "pyarrow.dataset", "pyarrow.compute"),
 )

@@ -10,19 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.engine.checks.table_checks import TableChecks
-from cdc_core.engine.reports import QuarantineReport
-from cdc_core.engine.slice.lake_tables import LakeTables
-from cdc_core.engine.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
-from cdc_core.engine.slice.outcome import SliceOutcome
-from cdc_core.engine.slice.task import SliceTask
-from cdc_core.engine.slice.write import LakeWriter
+from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
+from cdc_core.lake.slice.lake_tables import LakeTables
+from cdc_core.lake.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
+from cdc_core.lake.slice.outcome import SliceOutcome
+from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake.slice.task import SliceTask
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.lake.stores.changelog import Reached, append_changes
 from cdc_core.lake.write.replace import SnapshotCommit, commit_snapshot, prepare, write_rows
 from cdc_core.quality.options import QualityOptions

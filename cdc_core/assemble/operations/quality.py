@@ -16,7 +16,7 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 
 if TYPE_CHECKING:
-    from cdc_core.engine.checks.table_checks import TableChecks
+    from cdc_core.lake.checks.table_checks import TableChecks
     from cdc_core.quality.project import SuiteReport
 
 _RULES = "wal2lake.quality.rules.path"
@@ -57,7 +57,7 @@ def test(
 
 
 def _judged(context: RunContext, checks: TableChecks, table: TableSchema) -> LakeJudgement:
-    from cdc_core.engine.checks.lake_table import judge_lake_table
+    from cdc_core.lake.checks.lake_table import judge_lake_table
     from cdc_core.lake.delta.readable import open_own
 
     started = time.monotonic()

@@ -188,9 +188,9 @@ def _repair_run(
     tables: Sequence[TableSchema],
 ) -> Iterator[RepairRun]:
     """What repairs tables, beside a run or without one."""
-    from cdc_core.engine.slice.lake_tables import LakeTables
-    from cdc_core.engine.slice.task import SliceTask
-    from cdc_core.engine.slice.write import LakeWriter
+    from cdc_core.lake.slice.lake_tables import LakeTables
+    from cdc_core.lake.slice.task import SliceTask
+    from cdc_core.lake.slice.write import LakeWriter
     from cdc_core.reconcile.repair import Repair
     from cdc_core.reconcile.repair_run import RepairRun
 

@@ -15,10 +15,11 @@ from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.assemble.table_snapshots import OnProgress, take
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.reports import QuarantineReport, ReplayReport, RoundReport
+from cdc_core.engine.reports import ReplayReport, RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
-from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import InUseError, TableError
+from cdc_core.lake.slice.order import Replay
+from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema

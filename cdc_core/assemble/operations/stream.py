@@ -23,12 +23,12 @@ from cdc_core.engine.reading.continuity import BrokenStreamError
 from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.segment_sorter import SegmentSorter
 from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
-from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.engine.stream.run import Hooks, Sink, StreamRun
 from cdc_core.errors import SourceError, UnreachableError
+from cdc_core.lake.rows.spool import Spool
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import Connection

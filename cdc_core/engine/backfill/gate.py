@@ -21,9 +21,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.quarantine import TableQuarantine, WaitingRows, settle
-from cdc_core.engine.slice.task import SliceTask
 from cdc_core.lake.apply.chunk_rows import ChunkRows, ChunkStates, chunk_states, without_keys
 from cdc_core.lake.delete_columns import is_live, with_column
 from cdc_core.lake.delta.conform import conform
@@ -33,6 +30,9 @@ from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, defer
 from cdc_core.lake.rows.images import image, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
 from cdc_core.lake.rows.survey import hidden, is_op
+from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.slice.quarantine import TableQuarantine, WaitingRows, settle
+from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.stores.quarantine import write_quarantine
 from cdc_core.lake.stores.snapshot_events import as_reads
 from cdc_core.snapshot.refused import Quarantining, RefusedRows, counted

@@ -15,10 +15,6 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.engine.backfill.gate import ChunkGate
-from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied
-from cdc_core.engine.slice.schema_versions import by_schema_version, keyed_slices
-from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
 from cdc_core.lake.apply.changes import Changes
 from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, moved_unsent
@@ -32,6 +28,10 @@ from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.survey import hidden
+from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.slice.outcome import Applied
+from cdc_core.lake.slice.schema_versions import by_schema_version, keyed_slices
+from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.stores.changelog import read_changes
 from cdc_core.lake.stores.quarantine import refused_among
 from cdc_core.lake.stores.snapshot_events import append_chunk

@@ -13,9 +13,9 @@ from cdc_core.decode.pgoutput.stream_state import Truncate
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.engine.reading.batch import Batch, rows_in_changelog
 from cdc_core.engine.reading.segment_parts import SegmentPart
-from cdc_core.engine.reading.spool import Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
 from cdc_core.lake.positions import ChangelogPosition
+from cdc_core.lake.rows.spool import Spool
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.schema.relation import Relation

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from cdc_core.engine.reading.batch import VersionFiles
-from cdc_core.engine.reading.spool import Spool
+from cdc_core.lake.rows.spool import Spool
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.schema.relation import Relation
 

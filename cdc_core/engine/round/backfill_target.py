@@ -16,9 +16,9 @@ from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.schema.steps import same_columns, same_layout
-from cdc_core.engine.slice.order import Merge
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.schema.features import announce
+from cdc_core.lake.slice.order import Merge
 from cdc_core.lsn import last_begin
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.refused import told

@@ -1,7 +1,7 @@
 """The work of a round in Spark: the job of its tasks.
 
 A large slice is split: several tasks of the same job decode its files and write them, and a second job commits the
-files that they wrote (``engine/slice/part``). The error of one table is in its outcome; only an error that prevented
+files that they wrote (``lake/slice/part``). The error of one table is in its outcome; only an error that prevented
 rows from being appended is raised (``SliceTask``).
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdc_core.engine.round.lake import Work
-from cdc_core.engine.slice.order import SliceOrder
-from cdc_core.engine.slice.outcome import SliceOutcome
-from cdc_core.engine.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
-from cdc_core.engine.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
+from cdc_core.lake.slice.order import SliceOrder
+from cdc_core.lake.slice.outcome import SliceOutcome
+from cdc_core.lake.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
+from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
 from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
 
 # Fixed cost of a slice (open, commit, check), expressed as a number of rows.

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from cdc_core.engine.checks.constraints import ConstraintsSeen
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import RoundReport
@@ -27,13 +26,14 @@ from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
-from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import TableError, TransientError
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.positions import ChangelogPosition
+from cdc_core.lake.slice.order import Replay
 from cdc_core.lake.stores.rounds import RoundLog
 from cdc_core.lake.stores.stream_tables import StreamTables
 from cdc_core.lsn import Lsn
+from cdc_core.quality.constraints import ConstraintsSeen
 from cdc_core.quality.options import NONE_RECENT
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId

@@ -9,22 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from cdc_core.engine.checks.constraints import ConstraintsSeen
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.engine.slice.order import (
-    Merge,
-    MergeOrder,
-    Replay,
-    SliceOrder,
-    SnapshotInForce,
-    SpoolFiles,
-    TargetSchema,
-)
+from cdc_core.lake.slice.order import Merge, MergeOrder, Replay, SliceOrder, SnapshotInForce, SpoolFiles, TargetSchema
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.lsn import just_after
+from cdc_core.quality.constraints import ConstraintsSeen
 from cdc_core.schema.table import TableId, TableSchema
 
 

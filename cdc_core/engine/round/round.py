@@ -1,6 +1,6 @@
 """One round: all tables with changes are merged up to one LSN, and the round is recorded as a consistent cut.
 
-    batch ─▶ one order per table ─▶ one job (engine/slice/task) ─▶ durable: the position may be confirmed
+    batch ─▶ one order per table ─▶ one job (lake/slice/task) ─▶ durable: the position may be confirmed
                                                                 ─▶ the round is recorded
 
 The job appends the batch to the changelogs and merges. What follows has this order:
@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cdc_core import failpoints
 from cdc_core.engine.reading.batch import Batch
-from cdc_core.engine.reports import MergeReport, QuarantineReport, RoundReport
+from cdc_core.engine.reports import MergeReport, RoundReport
 from cdc_core.engine.round.failures import note_failure
 from cdc_core.engine.round.jobs import long_merges, run_orders
 from cdc_core.engine.round.lake import SourceWatch, Work
@@ -36,11 +36,12 @@ from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
-from cdc_core.engine.slice.order import Replay, SliceOrder
-from cdc_core.engine.slice.outcome import SliceOutcome
 from cdc_core.errors import MissingRowsError
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.schema.features import announce
+from cdc_core.lake.slice.order import Replay, SliceOrder
+from cdc_core.lake.slice.outcome import SliceOutcome
+from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lsn import Lsn
 from cdc_core.quality.options import RecentChanges
 from cdc_core.schema.table import TableId

@@ -5,7 +5,7 @@ first event of the slice at a key tells what the lake has there: an insert, or a
 says that there is no row; an update or delete of the row at the key says that there is one. The same is true after an
 event of the slice that removed the row, a truncate included, but then the row cannot be in the lake.
 
-What follows if such a row is absent is decided in ``engine/slice/absent_rows``.
+What follows if such a row is absent is decided in ``lake/slice/absent_rows``.
 """
 
 from __future__ import annotations

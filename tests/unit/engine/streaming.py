@@ -11,9 +11,9 @@ from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading.batch_builder import BatchBuilder
 from cdc_core.engine.reading.segment_sorter import SegmentSorter
 from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
-from cdc_core.engine.reading.spool import Spool
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.spool import Spool
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity

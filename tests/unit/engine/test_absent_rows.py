@@ -9,10 +9,10 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from cdc_core.engine.reports import QuarantineReport
-from cdc_core.engine.slice.absent_rows import may_lack_rows
-from cdc_core.engine.slice.order import Replay
 from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.slice.absent_rows import may_lack_rows
+from cdc_core.lake.slice.order import Replay
+from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.fingerprint import Fingerprint, PublicationEntry, PublicationMark
 from cdc_core.schema.table import TableId, TableSchema
@@ -114,7 +114,7 @@ def test_a_truncate_of_a_table_without_a_key(tmp_path: Path) -> None:
     assert (refused(one, 10).count, len(one.rows)) == (1, 2)
 
 
-# What may be absent: the table in the docstring of ``engine/slice/absent_rows``, case by case.
+# What may be absent: the table in the docstring of ``lake/slice/absent_rows``, case by case.
 
 
 def test_what_was_merged_before_or_is_shown_by_the_snapshot_is_not_expected(tmp_path: Path) -> None:

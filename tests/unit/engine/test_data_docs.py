@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from cdc_core.engine.checks.data_docs import write_data_docs
-from cdc_core.engine.reports import CheckReport, RuleResult
 from cdc_core.engine.round.judgements import Judgements
+from cdc_core.quality.check_report import CheckReport, RuleResult
+from cdc_core.quality.data_docs import write_data_docs
 from cdc_core.schema.table import TableId
 
 # The library takes three CPU seconds to import.

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.engine.round.outcomes import refused
-from cdc_core.engine.slice.order import Replay
 from cdc_core.errors import NotJudgedError, SliceFailedError
+from cdc_core.lake.slice.order import Replay
 from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rule_files import read_rule_files
 from cdc_core.schema.pg_type import PgType

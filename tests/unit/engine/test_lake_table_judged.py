@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.checks.lake_table import judge_lake_table
-from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.errors import LakeError, NotJudgedError
+from cdc_core.lake.checks.lake_table import judge_lake_table
+from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.quality import whole_table
 from cdc_core.quality.options import QualityOptions, UserRule

@@ -9,10 +9,10 @@ import pytest
 
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.slot_reader import SlotReader
-from cdc_core.engine.reading.spool import ReadSpoolFiles
 from cdc_core.errors import ProtocolError, TransientError
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.spool import ReadSpoolFiles
 from cdc_core.schema.table import TableId
 from tests.support import plain_pgoutput as plain
 from tests.support.waits import patient, wait_until

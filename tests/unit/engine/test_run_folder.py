@@ -16,10 +16,10 @@ import pytest
 
 from cdc_core import private_files
 from cdc_core.engine import run_folder
-from cdc_core.engine.reading.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.errors import LakeError, StorageError, TransientError
 from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.spool import ReadSpoolFiles, Spool
 from tests.support.waits import patient, wait_until
 from tests.unit.engine.streaming import ORDERS, plan, table_of
 from tests.unit.engine.test_spool_writer import raw

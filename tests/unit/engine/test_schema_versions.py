@@ -17,13 +17,13 @@ from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.steps import SchemaSteps
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.engine.slice.order import TargetSchema
-from cdc_core.engine.slice.schema_versions import key_of
 from cdc_core.lake.delta.log_table import append_rows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.lake_schema import lake_schema
+from cdc_core.lake.slice.order import TargetSchema
+from cdc_core.lake.slice.schema_versions import key_of
 from cdc_core.lake.stores import schema_log
 from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.postgres.catalog.tables import ResolvedRelation

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.reading.shown import ShownByLake
+from cdc_core.lake.rows.shown import ShownByLake
 
 
 def rows(*positions: tuple[int, int]) -> pa.RecordBatch:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from cdc_core.engine.reports import QuarantineReport
-from cdc_core.engine.slice.outcome import SliceOutcome
-from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
 from cdc_core.lake.apply import multiset_rows
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.rows import buckets
 from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake.slice.outcome import SliceOutcome
+from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.changes import LakeFeatures
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain

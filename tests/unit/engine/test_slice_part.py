@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
-from cdc_core.engine.slice.outcome import SliceOutcome
-from cdc_core.engine.slice.part import PartOutcome, bytes_of, cut, joined, large_among
 from cdc_core.errors import LostFolderError
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.slice.order import SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
+from cdc_core.lake.slice.outcome import SliceOutcome
+from cdc_core.lake.slice.part import PartOutcome, bytes_of, cut, joined, large_among
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.schema.table import TableId
 from cdc_core.spark.run_tasks import balanced

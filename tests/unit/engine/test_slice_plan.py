@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cdc_core.engine.slice.append import Appended
-from cdc_core.engine.slice.lake_merge import LakeMerge
-from cdc_core.engine.slice.order import Replay, SliceOrder, WrittenFiles
-from cdc_core.engine.slice.outcome import Stopwatch
-from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.slice.append import Appended
+from cdc_core.lake.slice.lake_merge import LakeMerge
+from cdc_core.lake.slice.order import Replay, SliceOrder, WrittenFiles
+from cdc_core.lake.slice.outcome import Stopwatch
+from cdc_core.lake.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.lake.stores.changelog import Reached
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable

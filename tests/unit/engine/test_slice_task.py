@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice.order import MergeOrder, SliceOrder, TargetSchema
-from cdc_core.engine.slice.outcome import Applied, SliceOutcome
 from cdc_core.errors import LakeError, TableError
+from cdc_core.lake.slice.order import MergeOrder, SliceOrder, TargetSchema
+from cdc_core.lake.slice.outcome import Applied, SliceOutcome
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable, plain

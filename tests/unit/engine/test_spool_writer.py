@@ -12,11 +12,11 @@ from cdc_core.decode.pgoutput import StreamState, sort_segment
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading import spool_writer
 from cdc_core.engine.reading.batch import Batch
-from cdc_core.engine.reading.shown import ShownByLake
-from cdc_core.engine.reading.spool import ReadSpoolFiles, Spool
 from cdc_core.engine.reading.spool_writer import SpoolWriter
 from cdc_core.errors import NotUtf8Error
 from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.shown import ShownByLake
+from cdc_core.lake.rows.spool import ReadSpoolFiles, Spool
 from cdc_core.schema.relation import Relation, ReplicaIdentity
 from tests.support import plain_pgoutput as plain
 from tests.unit.engine.streaming import CLIENTS, ORDERS, announce, insert, plan, relation, table_of, transaction

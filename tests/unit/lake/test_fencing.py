@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.engine.slice.order import WrittenFiles
-from cdc_core.engine.slice.outcome import Applied
 from cdc_core.errors import CommitConflictError, InvariantError, TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.positions import COMPLETE
+from cdc_core.lake.slice.order import WrittenFiles
+from cdc_core.lake.slice.outcome import Applied
 from cdc_core.lake.stores.changelog import Reached, append_changes, commit_append
 from cdc_core.lake.stores.quarantine import write_quarantine
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events

@@ -15,7 +15,7 @@ from cdc_core.assemble.metrics import Meter
 from cdc_core.demo.processes import free_port
 from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reading.slot_reader import WaitingChanges
-from cdc_core.engine.reports import BatchReport, CheckReport, MergeReport, RoundReport, RuleResult
+from cdc_core.engine.reports import BatchReport, MergeReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import ConfigError
 from cdc_core.lake.stores.stream_table import StreamTable
@@ -23,6 +23,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.observe.endpoint import metrics_of
 from cdc_core.observe.metrics import ConnectorMetrics
 from cdc_core.observe.options import OWN_LABELS, parse_metric_tags
+from cdc_core.quality.check_report import CheckReport, RuleResult
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import INCREMENTAL, INITIAL, Notifier, SnapshotStatus, notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from cdc_core.engine.checks.constraints import KEY, ConstraintsSeen, constraint_marks
-from cdc_core.engine.checks.table_checks import TableChecks
+from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.quality.constraints import KEY, ConstraintsSeen, constraint_marks
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.fingerprint import ColumnMark, Fingerprint, KeyMark, PublicationEntry, PublicationMark
 from cdc_core.schema.relation import ReplicaIdentity

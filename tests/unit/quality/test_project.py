@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from cdc_core.engine.checks.table_checks import TableChecks
+from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.great_expectations import library
 from cdc_core.quality.options import QualityOptions

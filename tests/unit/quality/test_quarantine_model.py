@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.slice.lake_merge import LakeMerge
-from cdc_core.engine.slice.order import Merge, Replay
-from cdc_core.engine.slice.outcome import Stopwatch
+from cdc_core.lake.slice.lake_merge import LakeMerge
+from cdc_core.lake.slice.order import Merge, Replay
+from cdc_core.lake.slice.outcome import Stopwatch
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.relation import ReplicaIdentity

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from cdc_core.engine.checks.table_checks import TableChecks
 from cdc_core.errors import ConfigError, LimitExceededError, NotJudgedError
+from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import Limits, QualityOptions, RecentChanges
 from cdc_core.quality.rule_files import read_rule_files

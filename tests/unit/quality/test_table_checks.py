@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from cdc_core.engine.checks.table_checks import TableChecks, report_of
+from cdc_core.lake.checks.table_checks import TableChecks, report_of
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.selection.options import SelectionOptions

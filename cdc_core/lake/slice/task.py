@@ -20,22 +20,22 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from cdc_core import failpoints
-from cdc_core.engine.checks.table_checks import TableChecks
-from cdc_core.engine.slice.absent_rows import Expectation
-from cdc_core.engine.slice.append import Appended, ChangelogWriter
-from cdc_core.engine.slice.lake_merge import LakeMerge
-from cdc_core.engine.slice.lake_tables import LakeTables
-from cdc_core.engine.slice.order import SliceOrder
-from cdc_core.engine.slice.outcome import LakeTable, Merged, SliceOutcome, Stopwatch
-from cdc_core.engine.slice.upkeep import UpkeepOrder
-from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CdcError, LakeError, NotUtf8Error, UnreadableError
+from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.lake.index.key_positions import IndexesMissingError
 from cdc_core.lake.maintenance.compaction import maintain_briefly
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.slice.absent_rows import Expectation
+from cdc_core.lake.slice.append import Appended, ChangelogWriter
+from cdc_core.lake.slice.lake_merge import LakeMerge
+from cdc_core.lake.slice.lake_tables import LakeTables
+from cdc_core.lake.slice.order import SliceOrder
+from cdc_core.lake.slice.outcome import LakeTable, Merged, SliceOutcome, Stopwatch
+from cdc_core.lake.slice.upkeep import UpkeepOrder
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.schema.table import TableId
 from cdc_core.storage_faults import storage_fault
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdc_core import failpoints
-from cdc_core.engine.slice.order import TargetSchema
 from cdc_core.errors import LakeError
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
@@ -19,6 +18,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import FeaturePolicy, features_on, require_writable
 from cdc_core.lake.schema.lake_schema import ensure_table, lake_properties, lake_schema
+from cdc_core.lake.slice.order import TargetSchema
 from cdc_core.schema.changes import DeltaFeature
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from cdc_core.engine.checks.table_checks import TableChecks, results_of
-from cdc_core.engine.reports import CheckReport
+from cdc_core.lake.checks.table_checks import TableChecks, results_of
 from cdc_core.lake.delete_columns import CURRENT, DELETED, POSITION, is_live
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.stores.snapshot_events import as_reads
+from cdc_core.quality.check_report import CheckReport
 from cdc_core.quality.rules import Severity
 from cdc_core.schema.table import TableSchema
 

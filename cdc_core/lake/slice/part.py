@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.checks.table_checks import report_of
-from cdc_core.engine.reading.spool import ReadSpoolFiles
-from cdc_core.engine.reports import CheckReport, both
-from cdc_core.engine.slice.large import takes_files
-from cdc_core.engine.slice.order import SliceOrder, SpoolFiles, WrittenFiles
-from cdc_core.engine.slice.outcome import SliceOutcome
-from cdc_core.engine.slice.task import SliceTask
 from cdc_core.errors import CdcError, NotUtf8Error, TableError, UnreadableError
+from cdc_core.lake.checks.table_checks import report_of
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.rows.run_files import opening
+from cdc_core.lake.rows.spool import ReadSpoolFiles
 from cdc_core.lake.rows.survey import unsent
+from cdc_core.lake.slice.large import takes_files
+from cdc_core.lake.slice.order import SliceOrder, SpoolFiles, WrittenFiles
+from cdc_core.lake.slice.outcome import SliceOutcome
+from cdc_core.lake.slice.task import SliceTask
+from cdc_core.quality.check_report import CheckReport, both
 from cdc_core.schema.table import TableId
 
 

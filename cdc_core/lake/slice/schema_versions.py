@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.slice.order import Merge, TargetSchema
 from cdc_core.errors import RereadNeededError
 from cdc_core.lake.rows.survey import invisible
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of, viewed
 from cdc_core.lake.schema.project import project_changes
 from cdc_core.lake.schema.view import SchemaView
+from cdc_core.lake.slice.order import Merge, TargetSchema
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
 

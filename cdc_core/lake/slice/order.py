@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from cdc_core.engine.reading.shown import ShownByLake
-from cdc_core.engine.reports import CheckReport
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.rows.shown import ShownByLake
 from cdc_core.lake.schema.project import SchemaStep
 from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.stores.changelog import Reached
+from cdc_core.quality.check_report import CheckReport
 from cdc_core.quality.options import NONE_RECENT, RecentChanges
 from cdc_core.schema.table import TableId, TableSchema
 
@@ -59,7 +59,7 @@ class TargetSchema:
 
     ``steps`` lead to it from the one that the lake table may have. ``views`` define, by number, how change rows of a
     schema version are read; empty if all rows have this one. ``since`` maps columns to the commit LSN up to which their
-    constraints may have been different (``checks/constraints``).
+    constraints may have been different (``quality/constraints``).
     """
 
     table: TableSchema

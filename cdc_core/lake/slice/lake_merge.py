@@ -17,18 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.checks.table_checks import TableChecks, report_of
-from cdc_core.engine.slice.absent_rows import Expectation
-from cdc_core.engine.slice.append import Appended
-from cdc_core.engine.slice.lake_tables import opened_existing
-from cdc_core.engine.slice.large import LargeSlice, StoppedError, repeats_keys
-from cdc_core.engine.slice.order import Merge, Replay, SliceOrder, WrittenFiles
-from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
-from cdc_core.engine.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
-from cdc_core.engine.slice.quarantine import Filtered, TableQuarantine, accepted
-from cdc_core.engine.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
-from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import TransientError
+from cdc_core.lake.checks.table_checks import TableChecks, report_of
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
@@ -38,6 +28,16 @@ from cdc_core.lake.positions import LakePosition, lake_position
 from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
 from cdc_core.lake.rows.survey import check_inserts, in_order
 from cdc_core.lake.schema.change_columns import empty_changes
+from cdc_core.lake.slice.absent_rows import Expectation
+from cdc_core.lake.slice.append import Appended
+from cdc_core.lake.slice.lake_tables import opened_existing
+from cdc_core.lake.slice.large import LargeSlice, StoppedError, repeats_keys
+from cdc_core.lake.slice.order import Merge, Replay, SliceOrder, WrittenFiles
+from cdc_core.lake.slice.outcome import Applied, Merged, Stopwatch, overtaken
+from cdc_core.lake.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
+from cdc_core.lake.slice.quarantine import Filtered, TableQuarantine, accepted
+from cdc_core.lake.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.lake.stores.changelog import between, cut_within, read_changes
 from cdc_core.lsn import just_after
 from cdc_core.quality.options import Limits

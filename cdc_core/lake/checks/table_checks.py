@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.engine.checks.constraints import constraint_marks
-from cdc_core.engine.reports import CheckReport, RuleResult
 from cdc_core.errors import CdcError, LimitExceededError, NotJudgedError, TableError, TransientError
 from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.snapshot_events import as_reads
+from cdc_core.quality.check_report import CheckReport, RuleResult
+from cdc_core.quality.constraints import constraint_marks
 from cdc_core.quality.options import Limits, QualityOptions, RecentChanges
 from cdc_core.quality.rule_files import RuleFiles
 from cdc_core.quality.rules import CONDITION, KEY_UNIQUE, By, Origin, Rule, Severity, rules_for

@@ -27,18 +27,11 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.checks.table_checks import TableChecks, report_of
-from cdc_core.engine.reports import CheckReport, QuarantineReport, both
-from cdc_core.engine.slice.absent_rows import Expectation
-from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied, Merged, Stopwatch, overtaken
-from cdc_core.engine.slice.quarantine import Filtered
-from cdc_core.engine.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
-from cdc_core.engine.slice.write import LakeWriter
 from cdc_core.errors import CommitConflictError, SliceFailedError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.changes import Changes, prepare
+from cdc_core.lake.checks.table_checks import TableChecks, report_of
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
@@ -56,7 +49,15 @@ from cdc_core.lake.rows.images import chosen, column
 from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.survey import Survey, check_inserts, in_order, is_op, survey
+from cdc_core.lake.slice.absent_rows import Expectation
+from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.slice.outcome import Applied, Merged, Stopwatch, overtaken
+from cdc_core.lake.slice.quarantine import Filtered
+from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.lake.stores.changelog import files_between, stream_changes
+from cdc_core.quality.check_report import CheckReport, both
 from cdc_core.quality.options import Limits
 from cdc_core.schema.table import TableId, TableSchema
 
@@ -72,7 +73,7 @@ _ATTEMPTS = 3
 
 
 class SliceWork(Protocol):
-    """What merging in parts needs of the merge that it belongs to (``engine/slice/lake_merge.LakeMerge``)."""
+    """What merging in parts needs of the merge that it belongs to (``lake/slice/lake_merge.LakeMerge``)."""
 
     @property
     def scope(self) -> str:

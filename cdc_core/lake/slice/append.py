@@ -12,12 +12,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdc_core.engine.reading.shown import ShownByLake
-from cdc_core.engine.reading.spool import ReadSpoolFiles
-from cdc_core.engine.slice.lake_tables import opened_existing
-from cdc_core.engine.slice.order import SpoolFiles, WrittenFiles
-from cdc_core.engine.slice.outcome import Stopwatch
-from cdc_core.engine.slice.schema_versions import Decoded
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
@@ -28,9 +22,15 @@ from cdc_core.lake.maintenance.compaction import maintain_briefly
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import changelog_position
 from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.shown import ShownByLake
+from cdc_core.lake.rows.spool import ReadSpoolFiles
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
+from cdc_core.lake.slice.lake_tables import opened_existing
+from cdc_core.lake.slice.order import SpoolFiles, WrittenFiles
+from cdc_core.lake.slice.outcome import Stopwatch
+from cdc_core.lake.slice.schema_versions import Decoded
 from cdc_core.lake.stores.changelog import append_changes, commit_append
 from cdc_core.schema.table import TableId
 

@@ -29,8 +29,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.schema_versions import by_schema_version, projected
 from cdc_core.errors import MissingRowsError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.delta.conform import conform
@@ -38,6 +36,8 @@ from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.schema.change_columns import empty_changes
+from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.slice.schema_versions import by_schema_version, projected
 from cdc_core.lake.stores.changelog import read_positions
 from cdc_core.lake.stores.quarantine import quarantined_under
 from cdc_core.schema.table import TableId, TableSchema

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.engine.reports import CheckReport
-from cdc_core.engine.slice.large import LargeSlice
-from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.schema_versions import Decoded
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.slice.large import LargeSlice
+from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.slice.schema_versions import Decoded
+from cdc_core.quality.check_report import CheckReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.engine.reports import QuarantineReport
-from cdc_core.engine.slice.order import Merge, Replay
-from cdc_core.engine.slice.schema_versions import by_schema_version, projected, require_key_of
 from cdc_core.errors import TableError
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.opened import opened
@@ -29,6 +26,9 @@ from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, Deferred, defer
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import survey
+from cdc_core.lake.slice.order import Merge, Replay
+from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake.slice.schema_versions import by_schema_version, projected, require_key_of
 from cdc_core.lake.stores.changelog import read_positions
 from cdc_core.lake.stores.quarantine import (
     WAITS_FOR_EARLIER,

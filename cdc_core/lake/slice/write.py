@@ -14,9 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.slice.absent_rows import Expectation
-from cdc_core.engine.slice.order import Merge
-from cdc_core.engine.slice.outcome import Applied
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.change_feed import change_files
@@ -33,6 +30,9 @@ from cdc_core.lake.positions import check_epoch, chunk_writes_app, merge_app
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake.slice.absent_rows import Expectation
+from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.slice.outcome import Applied
 
 # A slice that needs more time for indexes waits for them, so that the other tables of its round need not.
 _INDEX_SECONDS = 0.5
