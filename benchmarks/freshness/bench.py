@@ -49,11 +49,14 @@ class Plan:
     l_tables: int = 20
     l_rate: float = 1_000
     l_seconds: float = 600
-    s1_tables: int = 6
-    s1_rows: int = 5_000_000
-    s1_rate: float = 500
-    s1_seconds: float = 60
-    s1_most_seconds: float = 300
+    r1_tables: int = 6
+    r1_rows: int = 5_000_000
+    r1_rate: float = 500
+    r1_seconds: float = 60
+    r1_most_seconds: float = 300
+    s1_tables: int = 7
+    s1_rate: float = 1_000
+    s1_milliseconds: float = 30
 
 
 QUICK = Plan(
@@ -78,10 +81,11 @@ QUICK = Plan(
     l_tables=5,
     l_rate=500,
     l_seconds=20,
-    s1_rows=200_000,
-    s1_rate=100,
-    s1_seconds=15,
-    s1_most_seconds=60,
+    r1_rows=200_000,
+    r1_rate=100,
+    r1_seconds=15,
+    r1_most_seconds=60,
+    s1_rate=200,
 )
 
 

@@ -27,13 +27,13 @@ def source_sum(site: Site, table: str) -> tuple[int, int]:
     return int(rows), int(checksum)
 
 
-def lake_sum(folder: Path) -> tuple[int, int]:
-    """Rows and checksum of a lake table."""
+def lake_sum(folder: Path | str, storage: dict[str, str] | None = None) -> tuple[int, int]:
+    """Rows and checksum of a lake table, in a folder or in a store (delta-rs' options)."""
     import duckdb
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
-    table = DeltaTable(str(folder))
+    table = DeltaTable(str(folder), storage_options=storage)
     names = {field.name for field in table.schema().fields}
     # Rows that the source does not have (any more) are kept in the delete modes soft and history.
     ended = " and ".join(text for name, text in _LIVE.items() if name in names)
@@ -52,7 +52,7 @@ def require_equal(site: Site) -> int:
     """Compare every table; the rows of all. Raises MeasureError naming the tables that differ."""
     total, wrong = 0, []
     for table, folder in zip(site.tables, site.table_folders(), strict=True):
-        source, lake = source_sum(site, table), lake_sum(folder)
+        source, lake = source_sum(site, table), lake_sum(folder, site.storage)
         total += source[0]
         if source != lake:
             wrong.append(f"{table} ({source[0]:,} rows in the source, {lake[0]:,} in the lake)")

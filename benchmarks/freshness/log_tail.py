@@ -73,21 +73,22 @@ class TableLog:
         except FileNotFoundError:
             return False
         try:
-            actions = [json.loads(line)["txn"] for line in lines if line.startswith(b'{"txn"')]
+            self.take(self._next, lines, when)
         except ValueError:
             return False  # seen while it was written; the next look has it whole
-        self._take({action["appId"]: int(action["version"]) for action in actions}, when)
         self._next += 1
         return True
 
-    def _take(self, versions: Mapping[str, int], when: float) -> None:
-        assert self._next is not None
+    def take(self, number: int, lines: Sequence[bytes], when: float) -> None:
+        """Note a version's log entry, which became visible at ``when``. Raises ValueError if it is not complete."""
+        actions = [json.loads(line)["txn"] for line in lines if line.startswith(b'{"txn"')]
+        versions = {action["appId"]: int(action["version"]) for action in actions}
         own = {app.removeprefix(self._prefix): version for app, version in versions.items() if self._is_own(app)}
         if "snapshot" in own:
             self._token, self.reached = own["snapshot"], -1
         for name, version in own.items():
             if name.isdigit() and self._token in (None, int(name)):
-                self.commits.append(Commit(when, version, self._next))
+                self.commits.append(Commit(when, version, number))
                 self.reached = max(self.reached, version)
 
     def _is_own(self, app: str) -> bool:

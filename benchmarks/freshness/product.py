@@ -35,6 +35,8 @@ class Site:
     folder: Path
     config: Path
     tables: tuple[str, ...]
+    lake_uri: str = ""
+    storage: dict[str, str] | None = None
 
     @property
     def slot(self) -> str:
@@ -51,18 +53,29 @@ class Site:
         """For the load: over the unix socket, which asks for no password."""
         return self.cluster.conninfo(self.database, unix=True)
 
-    def table_folders(self) -> list[Path]:
-        """The lake tables' folders."""
+    def table_folders(self) -> list[Path] | list[str]:
+        """The lake tables' folders; of a lake in a store (``lake_uri``), their URIs."""
+        if self.lake_uri:
+            return [f"{self.lake_uri}/test/{table.replace('.', '/', 1)}" for table in self.tables]
         return [self.lake.joinpath(*table.split(".", 1)) for table in self.tables]
 
 
 @contextmanager
 def made_site(
-    cluster: Cluster, folder: Path, prefix: str, tables: int, rows: int, alter: str = "", **extra: str
+    cluster: Cluster,
+    folder: Path,
+    prefix: str,
+    tables: int,
+    rows: int,
+    alter: str = "",
+    *,
+    storage: dict[str, str] | None = None,
+    **extra: str,
 ) -> Iterator[Site]:
     """``tables`` equal tables of ``rows`` rows in a fresh database; gone afterwards, with slot and lake.
 
-    ``alter``: as in ``create_table``. ``extra`` are connector properties beside the defaults.
+    ``alter``: as in ``create_table``. ``extra`` are connector properties beside the defaults, ``storage`` delta-rs'
+    options of a lake in a store.
     """
     database = cluster.database(prefix)
     home = folder / database
@@ -79,7 +92,8 @@ def made_site(
             **extra,
         }
         config = write_properties(home / "connector.properties", cluster.properties(database, **given))
-        yield Site(cluster, database, home, config, names)
+        lake = given["wal2lake.lake.path"]
+        yield Site(cluster, database, home, config, names, lake if "://" in lake else "", storage)
     finally:
         cluster.drop_database(database)
         shutil.rmtree(home, ignore_errors=True)

@@ -62,7 +62,7 @@ def as_text(figures: Mapping[str, Any]) -> str:
 
 
 def _each(figures: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "S1", "K1", "K2", *LARGE):
+    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "R1", "S1", "K1", "K2", *LARGE):
         found = figures.get(name, [])
         yield from ((name, one) for one in (found if isinstance(found, list) else [found]))
 
@@ -75,6 +75,7 @@ def _goal_lines(name: str, one: Mapping[str, Any]) -> list[str]:
         "F4": _f4,
         "F5": _f5,
         "F6": _f6,
+        "R1": _r1,
         "S1": _s1,
         "K1": _k1,
         "K2": _k2,
@@ -141,11 +142,24 @@ def _f6(one: Mapping[str, Any]) -> Iterator[str]:
     yield _line("F6", "`wal2lake status`: seconds", status, "≤ 2", status["p50"] <= 2)
 
 
-def _s1(one: Mapping[str, Any]) -> Iterator[str]:
+def _r1(one: Mapping[str, Any]) -> Iterator[str]:
     what = f"{one['tables']} tables under load: seconds before another"
-    yield _line("S1", what, one["before"], "", None)
+    yield _line("R1", what, one["before"], "", None)
     rows, seconds = one["rows_read_again"], one["seconds_reading"]
-    yield _line("S1", f"while one of {rows:,} rows is read again, {seconds:.0f} s", one["during"], "", None)
+    yield _line("R1", f"while one of {rows:,} rows is read again, {seconds:.0f} s", one["during"], "", None)
+
+
+def _s1(one: Mapping[str, Any]) -> Iterator[str]:
+    wait, asked = one["milliseconds_a_request"], one["requests"]
+    what = f"{one['tables']} tables, {one['changes_a_second']:,.0f} changes/s, {wait:g} ms a request: seconds"
+    yield _line("S1", what, one["freshness"], "p95 ≤ 1.8", one["freshness"]["p95"] <= 1.8)
+    count = f"{_number(asked['tables'])} (all: {_number(asked['all'])})"
+    what = f"requests a table and round, of {asked['table_rounds']:,}"
+    yield f"| S1 | {what} | {count} | | | ≤ 4 | {_mark(asked['tables'] <= 4)} |"
+    for name, number in asked["by"].items():
+        yield f"| | {name} | {_number(number)} | | | | |"
+    dollars = asked["dollars_a_million_changes"]
+    yield f"| S1 | requests of a million changes: $ | {dollars:.3f} | | | ≤ 0.05 | {_mark(dollars <= 0.05)} |"
 
 
 def _k1(one: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""S1: whether other tables notice that a large one is read again."""
+"""R1: whether other tables notice that a large one is read again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LARGE = "public.large"
 _CHANGE = "alter table large alter quantity type bigint"
 
 
-def s1(bench: Bench) -> dict[str, Any]:
+def r1(bench: Bench) -> dict[str, Any]:
     """Six tables under a steady load, and a large one whose column takes another type meanwhile."""
     plan = bench.plan
-    with made_site(bench.cluster, bench.folder, "s1", plan.s1_tables, plan.f1_rows, **bench.properties) as site:
-        say(f"s1: filling a table of {plan.s1_rows:,} rows")
-        bench.cluster.execute(site.database, create_table(_LARGE, plan.s1_rows))
+    with made_site(bench.cluster, bench.folder, "r1", plan.r1_tables, plan.f1_rows, **bench.properties) as site:
+        say(f"r1: filling a table of {plan.r1_rows:,} rows")
+        bench.cluster.execute(site.database, create_table(_LARGE, plan.r1_rows))
         with LogTail(site.lake, site.slot, site.tables) as tail, Sampler() as sampler, running(site.config) as product:
             sampler.watch(bench.cluster.pid, POSTGRES)
             sampler.watch(product.pid, DRIVER)
@@ -37,24 +37,24 @@ def s1(bench: Bench) -> dict[str, Any]:
 
 def _measured(bench: Bench, seen: Observed) -> dict[str, Any]:
     plan, site = bench.plan, seen.site
-    seconds = plan.warm_up_seconds + plan.s1_seconds + plan.s1_most_seconds
+    seconds = plan.warm_up_seconds + plan.r1_seconds + plan.r1_most_seconds
     tables, output = list(site.tables), str(site.folder / "load.csv")
-    spec = LoadSpec(site.conninfo, tables, plan.f1_rows, plan.s1_rate, seconds, output)
+    spec = LoadSpec(site.conninfo, tables, plan.f1_rows, plan.r1_rate, seconds, output)
     alter = _Alter(bench, seen)
     alter.start()
-    say(f"{plan.s1_rate:g} changes/s for {seconds:g} s; the large table is altered meanwhile")
+    say(f"{plan.r1_rate:g} changes/s for {seconds:g} s; the large table is altered meanwhile")
     everything = run_load(seen, spec)
     alter.join(60)
     problem = alter.problem or seen.problem(last_lsns(everything), plan.drain_seconds)
     if not problem and source_sum(site, _LARGE) != lake_sum(site.lake / "public" / "large"):
         problem = "the large table's lake side is not its source's rows"
     waited = freshness(everything, seen.tail.commits())
-    before = _between(everything, alter.began - plan.s1_seconds, alter.began)
+    before = _between(everything, alter.began - plan.r1_seconds, alter.began)
     during = _between(everything, alter.altered, alter.read)
     return {
         "tables": len(tables),
         "rows_a_table": plan.f1_rows,
-        "rows_read_again": plan.s1_rows,
+        "rows_read_again": plan.r1_rows,
         "seconds_altering": alter.altered - alter.began,
         "seconds_reading": alter.read - alter.altered,
         "before": spread(waited[before], everything.count[before]),
@@ -84,13 +84,13 @@ class _Alter(threading.Thread):
     def run(self) -> None:
         plan, site = self._bench.plan, self._seen.site
         try:
-            time.sleep(plan.warm_up_seconds + plan.s1_seconds)
+            time.sleep(plan.warm_up_seconds + plan.r1_seconds)
             self.began = time.time()
             site.cluster.execute(site.database, _CHANGE)
             self.altered = time.time()
             while not _is_wide(site.lake / "public" / "large"):
-                if time.time() - self.altered > plan.s1_most_seconds:
-                    self.problem = f"the large table was not read again within {plan.s1_most_seconds:g} s"
+                if time.time() - self.altered > plan.r1_most_seconds:
+                    self.problem = f"the large table was not read again within {plan.r1_most_seconds:g} s"
                     break
                 time.sleep(0.5)
         except Exception as error:

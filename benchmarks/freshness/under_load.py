@@ -69,6 +69,8 @@ def steady(
         "tables": len(site.tables),
         "rows_a_table": rows,
         "seconds": seconds,
+        "start": start,
+        "end": end,
         "changes_a_second": float(changes.count.sum() / max(end - start, 1e-9)),
         "freshness": spread(waited, changes.count),
         "p95_of_first_and_last_minute": [first_minute, last_minute],

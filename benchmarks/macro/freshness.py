@@ -17,6 +17,10 @@ With a Kafka broker on the same machine, read by a consumer here; only if they a
 
     K1  F1 into the lake and into Kafka      K2  F1's load into Kafka alone
 
+A lake in an object store that answers after 30 ms (``--delay``): moto's server (the extra ``s3``); only if asked for:
+
+    S1  F1's load: freshness, requests for each table and round, CPU
+
 Large tables under random updates, and what reading them costs afterwards; only if they are asked for:
 
     L1  10 M rows, 1,000 updates/s           L5  20 tables of 2 M rows, 1,000 updates/s together
@@ -40,17 +44,19 @@ from typing import Any
 
 from benchmarks.freshness import large_tables, report
 from benchmarks.freshness.bench import QUICK, Bench, Plan, say
+from benchmarks.freshness.far_store import s1
 from benchmarks.freshness.long_run import f5
-from benchmarks.freshness.reread import s1
+from benchmarks.freshness.reread import r1
 from benchmarks.freshness.start import f4, f6
 from benchmarks.freshness.under_load import f1, f2, f3
 from benchmarks.freshness.with_kafka import k1, k2
 from benchmarks.server import bench_server
 
-SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6, "S1": s1}
+SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6, "R1": r1}
 KAFKA: dict[str, Callable[[Bench], Any]] = {"K1": k1, "K2": k2}
+STORE: dict[str, Callable[[Bench], Any]] = {"S1": s1}
 LARGE = {name: large_tables.scenario(name) for name in large_tables.NAMES}
-ALL = SCENARIOS | KAFKA | LARGE
+ALL = SCENARIOS | KAFKA | STORE | LARGE
 
 
 def main() -> int:
@@ -92,18 +98,20 @@ def _measured(name: str, bench: Bench) -> Any:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,L1 (default all F and S)"
+        "--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,L1 (default all F and R)"
     )
     parser.add_argument("--quick", action="store_true", help="small and short: proves that it runs, measures nothing")
     parser.add_argument("--seconds", type=float, help="of measured load of F1, F3, K1, K2 and L1 to L7")
     parser.add_argument("--warm-up", type=float, help="seconds before, not counted")
-    parser.add_argument("--rows", type=int, help="of F3's and L1's table, and of S1's large one")
+    parser.add_argument("--rows", type=int, help="of F3's and L1's table, and of R1's large one")
     parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500")
     parser.add_argument("--rounds", type=int, help="of F5")
     parser.add_argument("--turns", type=int, help="of F4, and runs of F6")
     parser.add_argument(
         "--set", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="connector property"
     )
+    parser.add_argument("--rate", type=float, help="changes/s of S1")
+    parser.add_argument("--delay", type=float, help="milliseconds of each request of S1")
     parser.add_argument("--json", type=Path, help="file for the figures")
     return parser.parse_args()
 
@@ -116,7 +124,9 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         "l_seconds": arguments.seconds,
         "f3_rows": arguments.rows,
         "l_rows": arguments.rows,
-        "s1_rows": arguments.rows,
+        "r1_rows": arguments.rows,
+        "s1_rate": arguments.rate,
+        "s1_milliseconds": arguments.delay,
         "f2_tables": arguments.tables,
         "f5_rounds": arguments.rounds,
         "f4_turns": arguments.turns,

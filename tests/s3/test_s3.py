@@ -23,9 +23,9 @@ from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.storage import Location
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
-from tests.s3.conftest import KEY, REGION, SECRET, Bucket
 from tests.support.lake import write_properties
 from tests.support.proxy import Proxy
+from tests.support.s3 import KEY, REGION, SECRET, Bucket
 from tests.support.waits import patient, wait_until
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
