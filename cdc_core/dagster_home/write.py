@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from cdc_core.errors import ConfigError
+from cdc_core.extras import require
 
 INSTANCE, WORKSPACE, CONNECTORS = "dagster.yaml", "workspace.yaml", "connectors"
 
@@ -18,9 +19,10 @@ def shipped(name: str) -> str:
 def write_home(folder: Path) -> list[Path]:
     """Write what is missing in ``folder`` and return the files that were written.
 
-    Files that are there already and equal stay as they are. Raises ConfigError if one differs, or if the folder cannot
-    be written; then nothing was written.
+    Files that exist and are equal remain unchanged. Raises ConfigError, before anything is written, if one differs, if
+    the folder cannot be written, or if the extra ``dagster`` is not installed.
     """
+    require("dagster", "A Dagster instance")
     texts = {folder / name: shipped(name) for name in (INSTANCE, WORKSPACE)}
     try:
         missing = {file: text for file, text in texts.items() if not file.exists()}

@@ -17,6 +17,7 @@ from cdc_core.demo.server import DATABASE, DemoServer, psql
 from cdc_core.demo.verify import Comparison, LakeState, compare, count_source, lake_state
 from cdc_core.demo.workload import Workload
 from cdc_core.errors import CdcError, TransientError
+from cdc_core.extras import require
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.table import TableId
 
@@ -89,6 +90,7 @@ class Demo:
 
         Returns no comparison if it was stopped by request. Raises CdcError if a part of it fails.
         """
+        require("demo", "The demo")
         self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         hooks = self.hooks

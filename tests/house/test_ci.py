@@ -13,6 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cdc_core.extras import MODULES
 from cdc_core.version import __version__
 from tests.conftest import FLAVOURS
 
@@ -86,10 +87,25 @@ def test_constraints_have_a_version_of_each_dependency_in_its_range() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     versions = {canonicalize_name(name): version for name, version in pins.items()}
-    required = [Requirement(line) for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]]
+    extras = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *(line for extra in extras if extra != "s3" for line in extras[extra])]
+    required = [Requirement(line) for line in lines if not line.startswith("wal2lake[")]
     chosen = {str(each): versions.get(canonicalize_name(each.name)) for each in required}
     wrong = [str(each) for each in required if not each.specifier.contains(chosen[str(each)] or "0")]
     assert wrong == [] and None not in chosen.values(), "RELEASING.md describes how they are renewed"
+
+
+def test_the_modules_of_an_extra_are_those_that_it_installs() -> None:
+    extras = PROJECT["optional-dependencies"]
+
+    def installed(extra: str) -> set[str]:
+        names = {Requirement(line).name.replace("-", "_") for line in extras[extra]}
+        return names - {"wal2lake"} | (installed("dagster") if "wal2lake[dagster]" in extras[extra] else set())
+
+    # A code location needs no web server.
+    assert {extra: set(modules) for extra, modules in MODULES.items()} == {
+        extra: installed(extra) - {"dagster_webserver"} for extra in extras if extra not in ("dev", "s3")
+    }
 
 
 def test_the_package_has_the_version_that_it_says() -> None:

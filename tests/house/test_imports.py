@@ -23,7 +23,7 @@ ROWS = [
         "cdc_core.version",
         "cdc_core.private_files",
     },
-    {"cdc_core.storage_faults"},
+    {"cdc_core.storage_faults", "cdc_core.extras"},
     {"cdc_core.schema", "cdc_core.spark", "cdc_core.offsets"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.observe"},

