@@ -1,9 +1,10 @@
 """Computes the metrics of a table's rules on one Arrow table of change rows, with DuckDB; judges nothing.
 
-One in-memory connection per process, with one thread, without access to files, network, extensions, settings and
-Python's variables. A set of rules for one schema is prepared once and executed for every slice: the plan reads the
-table that its box contains at the time. Only the columns that the rules use are passed on, and only the null bits of
-columns of which only presence is checked; so values of types that DuckDB does not support can be checked as well.
+One in-memory connection per process, with one thread, bounded in memory and time (``time_bound``), without access to
+files, network, extensions, settings and Python's variables. A set of rules for one schema is prepared once and executed
+for every slice: the plan reads the table that its box contains at the time. Only the columns that the rules use are
+passed on, and only the null bits of columns of which only presence is checked; so values of types that DuckDB does not
+support can be checked as well.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import NotJudgedError, TableError
-from cdc_core.quality.predicate import IMAGES, RefusedError, Uses, columns_read, plain_functions, uses_of
+from cdc_core.quality.predicate import IMAGES, RefusedError, Uses, columns_read, uses_of
 from cdc_core.quality.predicate import over_new_image as translated
 from cdc_core.quality.quarantine_json import key_json_sql, row_json_sql
 from cdc_core.quality.report import Metrics
 from cdc_core.quality.rules import By, Origin, Rule
 from cdc_core.quality.slice_input import Batches, Box, Pruning, is_known, pruning_of
+from cdc_core.quality.time_bound import SECONDS, SECONDS_PER_ROW, TimeBound
 
 POSITION_COLUMNS = ("__op", "__commit_lsn", "__tx_index", "__lsn", "__xid", "__commit_ts")
 REASONS, ROW, KEY = "reasons", "row", "key"
@@ -46,11 +48,16 @@ _SETTINGS = (
     "enable_external_access = false",
     "lock_configuration = true",  # last, because no setting can be changed after it
 )
-_NOT_UNDERSTOOD = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException)
+_NOT_UNDERSTOOD = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ParserException,
+    duckdb.PermissionException,
+    duckdb.SyntaxException,
+)
 _REMEDY_SYNTAX = (
     "Its predicate must be one boolean expression in DuckDB SQL over __op, before.<column> and after.<column>: "
-    "names quoted with double quotes where necessary, no subqueries, no functions that access anything outside "
-    "the row."
+    "names quoted with double quotes where necessary. It cannot read files, other tables or settings."
 )
 _REMEDY_VALUE = "Use try_cast or try(...) where a conversion can fail."
 _REMEDY_REPORT = "The changes are kept in the changelog; please report this."
@@ -75,7 +82,8 @@ class Measuring:
         """Compute the metrics of every rule, in one pass."""
         if not self._rules:
             return []
-        values = self._execute(f"EXECUTE {self._plan.name}").fetchall()[0]
+        with self._executed(f"EXECUTE {self._plan.name}") as result:
+            values = result.fetchall()[0]
         return [_metrics(rule, at, values) for rule, at in zip(self._rules, self._plan.places, strict=True)]
 
     def unexpected(self, rules: Sequence[Rule]) -> np.ndarray:
@@ -88,12 +96,15 @@ class Measuring:
 
     def _flags(self, conditions: Sequence[str]) -> np.ndarray:
         flags = ", ".join(f"coalesce({condition}, false) AS f{n}" for n, condition in enumerate(conditions))
-        found = self._execute(f"SELECT {flags} FROM {self._plan.view}").fetchnumpy()
+        with self._executed(f"SELECT {flags} FROM {self._plan.view}") as result:
+            found = result.fetchnumpy()
         return np.stack([np.asarray(found[f"f{n}"], dtype=bool) for n in range(len(conditions))], axis=1)
 
-    def _execute(self, sql: str) -> duckdb.DuckDBPyConnection:
+    @contextmanager
+    def _executed(self, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
-            return self._engine.connection.execute(sql)
+            with self._engine.bound.over(self._plan.box.num_rows):
+                yield self._engine.connection.execute(sql)
         except duckdb.Error as error:
             rows = self._plan.box.table
             if isinstance(rows, Batches) and rows.error is not None:
@@ -112,7 +123,7 @@ def measuring(table: str, changes: pa.Table | Batches, rules: Sequence[Rule]) ->
     with _lock:
         engine = _engine()
         plan, pruning = engine.plan(table, rules, changes.schema)
-        plan.box.table = pruning.apply(changes)
+        plan.box.table = pruning.apply(changes, engine.bound.extend)
         try:
             yield Measuring(table, rules, engine, plan)
         finally:
@@ -135,10 +146,12 @@ def queried(table: str, rule: Rule, rows: pa.Table) -> tuple[int, np.ndarray | N
     rows = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
     query = rule.arguments["unexpected_rows_query"].format(batch="batch_rows")
     with _lock:
-        connection = _engine().connection
+        engine = _engine()
+        connection = engine.connection
         connection.register("batch_rows", Box(rows))
         try:
-            found = connection.sql(f"SELECT * FROM ({query}\n)").to_arrow_table()
+            with engine.bound.over(rows.num_rows):
+                found = connection.sql(f"SELECT * FROM ({query}\n)").to_arrow_table()
         except duckdb.Error as error:
             raise _not_evaluated(table, rule, error) from None
         finally:
@@ -166,7 +179,7 @@ def _metrics(rule: Rule, at: Sequence[int], values: Sequence[Any]) -> Metrics:
 def over_new_image(condition: str) -> tuple[str, tuple[str, ...]]:
     """Convert a condition on the new image's columns to a rule's predicate, and return its columns.
 
-    Raises ValueError if the expression is not allowed in a rule; the text contains the reason.
+    Raises ValueError if it is no expression or not repeatable; the text contains the reason.
     """
     with _lock:
         connection = _engine().connection
@@ -254,7 +267,8 @@ class _Engine:
         self.connection = duckdb.connect(":memory:")
         for setting in _SETTINGS:
             self.connection.execute(f"SET GLOBAL {setting}")
-        self._functions: frozenset[str] = frozenset()
+        self.bound = TimeBound(self.connection.interrupt)
+        self._volatile: frozenset[str] = frozenset()
         self._plans: OrderedDict[tuple[tuple[tuple[str, ...], ...], pa.Schema], _Plan] = OrderedDict()
         self._last: dict[str, tuple[tuple[Rule, ...], pa.Schema, _Plan, Pruning]] = {}
         self._uses: dict[str, Uses] = {}
@@ -312,16 +326,13 @@ class _Engine:
         self.connection.unregister(plan.view)
 
     def check(self, predicate: str) -> Uses:
-        """Return the columns that a predicate reads. Raises RefusedError if it is not allowed in a rule."""
+        """Return the columns that a predicate reads. Raises RefusedError if it is no expression or not repeatable."""
         if predicate not in self._uses:
             parsed = self.connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {predicate}\n"]).fetchall()
-            if not self._functions:
-                self._functions = plain_functions(
-                    self.connection.execute(
-                        "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
-                    ).fetchall()
-                )
-            self._uses[predicate] = uses_of(parsed[0][0], self._functions)
+            if not self._volatile:
+                named = "SELECT function_name FROM duckdb_functions() WHERE stability = 'VOLATILE'"
+                self._volatile = frozenset(name for (name,) in self.connection.execute(named).fetchall())
+            self._uses[predicate] = uses_of(parsed[0][0], self._volatile)
         return self._uses[predicate]
 
     def _uses_of(self, table: str, rule: Rule) -> Uses:
@@ -335,9 +346,11 @@ class _Engine:
             result = self.connection.execute(f"SELECT ({rule.predicate}\n) FROM {view} LIMIT 0")
             described = result.description
             result.fetchall()
-        except _NOT_UNDERSTOOD as error:
+        except (*_NOT_UNDERSTOOD, duckdb.InvalidInputException) as error:
             raise _not_understood(table, rule, str(error).splitlines()[0]) from None
-        found = str(described[0][1]) if described else ""
+        if len(described) != 1:
+            raise _not_understood(table, rule, f"it is {len(described)} expressions")
+        found = str(described[0][1])
         if found not in ("BOOLEAN", '"NULL"', "NULL"):
             raise _not_understood(table, rule, f"it is of type {found}, not BOOLEAN")
 
@@ -352,8 +365,7 @@ def _not_understood(table: str, rule: Rule, found: str) -> NotJudgedError:
 
 def _failed_rule(table: str, rules: tuple[Rule, ...], plan: _Plan, error: duckdb.Error) -> NotJudgedError:
     """Return the error to raise for DuckDB's error during evaluation, by its type: its message may contain a value."""
-    kind = type(error).__name__
-    connection = _engine().connection
+    kind, engine = type(error).__name__, _engine()
     if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
         _engines.clear()  # the database accepts no more statements; the next slice opens another one
         return NotJudgedError(f"DuckDB failed while evaluating the rules of {table} ({kind}).", _REMEDY_REPORT, table)
@@ -361,18 +373,31 @@ def _failed_rule(table: str, rules: tuple[Rule, ...], plan: _Plan, error: duckdb
         if rule.origin is not Origin.USER:
             continue
         try:
-            connection.execute(f"SELECT {', '.join(_measured(rule))} FROM {plan.view}").fetchall()
+            with engine.bound.over(plan.box.num_rows):
+                engine.connection.execute(f"SELECT {', '.join(_measured(rule))} FROM {plan.view}").fetchall()
         except duckdb.Error as refused:
             return _not_evaluated(table, rule, refused)
+    if isinstance(error, duckdb.InterruptException):
+        return _endless(f"The quality rules of {table}", "", table)
     return NotJudgedError(f"The quality rules of {table} could not be evaluated ({kind}).", _REMEDY_REPORT, table)
 
 
 def _not_evaluated(table: str, rule: Rule, error: duckdb.Error) -> NotJudgedError:
     if isinstance(error, _NOT_UNDERSTOOD):
         return _not_understood(table, rule, str(error).splitlines()[0])
+    if isinstance(error, duckdb.InterruptException):
+        return _endless(f"Quality rule {rule.plain_name} of {table}", f": {rule.description}", table)
     return NotJudgedError(
         f"Evaluating quality rule {rule.plain_name} of {table} failed ({type(error).__name__}).",
         f"{_REMEDY_VALUE} Then run wal2lake replay with {table}.",
+        table,
+    )
+
+
+def _endless(what: str, description: str, table: str) -> NotJudgedError:
+    return NotJudgedError(
+        f"{what} took more than {SECONDS:g} s of CPU time and {SECONDS_PER_ROW * 1e3:g} ms a row{description}.",
+        f"Correct the rule so that it ends, then run wal2lake replay with {table}.",
         table,
     )
 

@@ -62,6 +62,11 @@ class Box:
     def __init__(self, table: pa.Table | Batches) -> None:
         self.table = table
 
+    @property
+    def num_rows(self) -> int:
+        """The number of rows that are in memory."""
+        return 0 if isinstance(self.table, Batches) else int(self.table.num_rows)
+
     def __arrow_c_schema__(self) -> object:
         return self.table.schema.__arrow_c_schema__()
 
@@ -80,11 +85,19 @@ class Pruning:
     images: dict[str, tuple[tuple[int, pa.Field, bool], ...]]
     schema: pa.Schema
 
-    def apply(self, changes: pa.Table | Batches) -> pa.Table | Batches:
-        """Return these parts of ``changes``, without copying values."""
+    def apply(self, changes: pa.Table | Batches, reads: Callable[[int], None]) -> pa.Table | Batches:
+        """Return these parts of ``changes``, without copying values.
+
+        ``reads`` is called with the rows of each batch, before DuckDB gets it.
+        """
         if isinstance(changes, Batches):
-            return Batches(self.schema, lambda: (self._parts(rows) for rows in changes.read()))
+            return Batches(self.schema, lambda: self._batches(changes, reads))
         return self._parts(changes)
+
+    def _batches(self, changes: Batches, reads: Callable[[int], None]) -> Iterator[pa.Table]:
+        for rows in changes.read():
+            reads(rows.num_rows)
+            yield self._parts(rows)
 
     def _parts(self, changes: pa.Table) -> pa.Table:
         return pa.Table.from_batches([self._batch(batch) for batch in changes.to_batches()], self.schema)

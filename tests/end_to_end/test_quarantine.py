@@ -263,6 +263,23 @@ def test_a_running_stream_replays_resumes_and_reads_again_what_other_commands_as
     assert not list((one.file.parent / "state").glob("answer-*"))
 
 
+def test_a_rule_that_does_not_end_pauses_its_table_and_the_others_continue(line):
+    one = line("endless")
+    one.run()
+    endless = "(select count(*) from range(1000000) a, range(1000000) b) < id"
+    (one.rules / "public.docs.yaml").write_text(RULES + f"  - name: endless\n    condition: {endless}\n")
+    one.pg.execute(one.database, "insert into docs values (9, 9, 'never judged', 'b'); insert into late values (9)")
+    done = one.program.stream(one.file)
+    assert done.returncode == 1
+    assert "Quality rule endless of public.docs took more than 10 s of CPU time" in done.stdout + done.stderr
+    assert difference(one.file, [LATE]) == []
+    assert one.waiting() == []
+    (one.rules / "public.docs.yaml").write_text(RULES)
+    done = one.replay()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert difference(one.file, [DOCS]) == []
+
+
 def test_a_rule_file_that_cannot_be_obeyed_is_told_before_anything_starts(line):
     one = line("files")
     (one.rules / "public.docs.yaml").write_text(RULES + "  - name: wrong\n    condition: total > 0\n")
