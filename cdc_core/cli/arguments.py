@@ -38,15 +38,10 @@ class TableType(click.ParamType[TableId]):
         """Text such as public.orders or "my.schema"."my table"."""
         if isinstance(value, TableId):
             return value
-        if '"' in value:
-            try:
-                return TableId.of_text(value)
-            except ValueError as error:
-                self.fail(f"expected {error}, found {value!r}", param, ctx)
-        schema, dot, table = value.partition(".")
-        if not (schema and dot and table):
-            self.fail(f"expected schema.table, found {value!r}", param, ctx)
-        return TableId(schema, table)
+        try:
+            return TableId.of_name(value)
+        except ValueError as error:
+            self.fail(f"expected {error}, found {value!r}", param, ctx)
 
 
 class PairType(click.ParamType[tuple[str, str]]):

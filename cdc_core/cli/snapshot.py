@@ -13,14 +13,13 @@ from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import is_json, log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
+from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress
 
 
 @click.command("snapshot", short_help="Read tables into the lake.")
 @config_argument
-@click.argument("tables", nargs=-1, type=TableType())
+@click.argument("names", nargs=-1, metavar="[SCHEMA.TABLE]...")
 @click.option(
     "--incremental",
     is_flag=True,
@@ -29,7 +28,7 @@ from cdc_core.snapshot.reports import SnapshotProgress
 )
 @log_options
 def command(
-    config: ConnectorFile, tables: tuple[TableId, ...], incremental: bool, log_format: str | None, verbose: bool
+    config: ConnectorFile, names: tuple[str, ...], incremental: bool, log_format: str | None, verbose: bool
 ) -> int:
     """Read tables (schema.table) into the lake at one consistent point.
 
@@ -45,7 +44,8 @@ def command(
     connector = config.open()
     set_up(log_format, connector.config.observe.log_format, verbose=verbose)
     if incremental:
-        return _incremental(console, connector, tables)
+        return _incremental(console, connector, names)
+    tables = [TableType()(name) for name in names]
     with snapshot_progress(console) as on_progress:
         reports = connector.snapshot(tables or None, on_progress=on_progress)
     for report in reports:
@@ -57,9 +57,8 @@ def command(
     return DONE
 
 
-def _incremental(console: Console, connector: Connector, tables: Sequence[TableId]) -> int:
+def _incremental(console: Console, connector: Connector, names: Sequence[str]) -> int:
     """Read ranges; say what became of each, and fail if one is not in its lake table."""
-    named: list[str | TableId | KeyRange] = [_named(table) for table in tables]
     with stop_requests() as stop, snapshot_progress(console) as bars:
 
         def show(progress: IncrementalProgress) -> None:
@@ -67,19 +66,12 @@ def _incremental(console: Console, connector: Connector, tables: Sequence[TableI
                 bars(SnapshotProgress(progress.table, progress.rows, progress.rows_expected, False))
 
         reports = connector.incremental_snapshot(
-            named or [*connector.plan_incremental()], on_progress=show, should_stop=stop.is_set, on_range=_say_range
+            names or [*connector.plan_incremental()], on_progress=show, should_stop=stop.is_set, on_range=_say_range
         )
     left = [report for report in reports if not report.is_applied]
     for report in left:
         _say_range(report)
     return FAILED if left else DONE
-
-
-def _named(table: TableId) -> TableId | KeyRange:
-    """Return what a name asks for: a table, or one range of it."""
-    name, bar, number = table.table.rpartition("|")
-    is_range = bool(bar) and number.isdecimal() and int(number) > 0
-    return KeyRange(TableId(table.schema, name), int(number), 0) if is_range else table
 
 
 def _say_range(report: RangeReport) -> None:

@@ -15,6 +15,7 @@ from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.relation import ReplicaIdentity
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_MARKS = frozenset('.|"')
 _PARTS = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
@@ -33,10 +34,30 @@ class TableId(NamedTuple):
         return ".".join('"{}"'.format(part.replace('"', '""')) for part in self)
 
     @property
+    def exact(self) -> str:
+        """The name as a text that ``of_name`` reads: a part with dots, bars or quotes in it is in double quotes."""
+        return ".".join(
+            '"{}"'.format(part.replace('"', '""')) if _MARKS & set(part) or part != part.strip() else part
+            for part in self
+        )
+
+    @property
     def argument(self) -> str:
         """The name as an argument of wal2lake in a shell."""
-        is_plain = not any(mark in part for part in self for mark in '."')
-        return shlex.quote(str(self) if is_plain else self.quoted)
+        return shlex.quote(self.exact)
+
+    @classmethod
+    def of_name(cls, text: str) -> TableId:
+        """Return the table that an argument or a partition key names: as ``of_text``, or divided at the first dot.
+
+        Raises ValueError if it is no such name.
+        """
+        if '"' in text:
+            return cls.of_text(text)
+        schema, dot, table = text.partition(".")
+        if not (schema and dot and table):
+            raise ValueError("schema.table")
+        return cls(schema, table)
 
     @classmethod
     def of_text(cls, text: str, database: str = "") -> TableId:

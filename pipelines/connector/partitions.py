@@ -12,6 +12,7 @@ from dagster._core.storage.tags import (
 )
 
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import KeyRange
 from wal2lake.pipelines.connector.site import Site
 
 
@@ -35,9 +36,9 @@ def ranges_name(site: Site) -> str:
     return f"{site.safe_name}_ranges"
 
 
-def table_of(site: Site, range_key: str) -> TableId:
+def table_of(range_key: str) -> TableId:
     """The table of a range's partition key. Raises ValueError for a key that is none."""
-    return site.table_id(range_key.rpartition("|")[0])
+    return KeyRange.parse(range_key)[0]
 
 
 def neighbours(order: Sequence[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -82,7 +82,7 @@ def _request(context: dg.ScheduleEvaluationContext, first: str, last: str) -> dg
 def _wanted(site: Site, order: Sequence[str]) -> dict[str, TableId]:
     """The ranges of the tables that the schedule names."""
     patterns = [table_matcher(one) for one in site.snapshot_plan.tables]
-    tables = {key: table_of(site, key) for key in order}
+    tables = {key: table_of(key) for key in order}
     return {key: table for key, table in tables.items() if not patterns or any(names(table) for names in patterns)}
 
 
@@ -94,4 +94,4 @@ def _being_read(instance: dg.DagsterInstance, site: Site, order: Sequence[str]) 
         for run in unfinished(instance)
         if run.job_name == incremental_job_name(site) or mine in (run.asset_selection or ())
     ]
-    return {table_of(site, key): run.run_id for run in runs for key in keys_of_run(run, order)}
+    return {table_of(key): run.run_id for run in runs for key in keys_of_run(run, order)}

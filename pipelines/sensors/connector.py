@@ -106,7 +106,7 @@ def _ranges(
 
     Plans are stable; they are looked at every ten minutes, and sooner while a table has no ranges yet.
     """
-    known = {table_of(site, key) for key in context.instance.get_dynamic_partitions(ranges_name(site))}
+    known = {table_of(key) for key in context.instance.get_dynamic_partitions(ranges_name(site))}
     if known == keyed and time.time() - float(context.cursor or 0) < RANGES_SECONDS:
         return [], str(context.cursor)
     try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cdc_core.schema.table import TableId
+
+_NAME = re.compile(r'(?P<table>(?:"(?:[^"]|"")+"|[^"|])+)(?:\|(?P<number>0*[1-9][0-9]*))?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +26,19 @@ class KeyRange:
 
     @property
     def name(self) -> str:
-        """``schema.table|0007``: the range's name in commands and as a partition."""
-        return f"{self.table}|{self.number:04d}"
+        """``schema.table|0007``: the range's name in commands and as a partition; ``parse`` reads it."""
+        return f"{self.table.exact}|{self.number:04d}"
 
     @staticmethod
     def parse(name: str) -> tuple[TableId, int | None]:
         """Return the table and the number that a name has, None for all ranges of the table. Raises ValueError."""
-        table, bar, number = name.rpartition("|")
-        if bar and not (number.isdecimal() and int(number)):
-            raise ValueError("schema.table|NUMBER, with a number from 1 on, or schema.table")
-        return TableId.of_text(table if bar else name), int(number) if bar else None
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise ValueError(
+                "schema.table|NUMBER, with a number from 1 on, or schema.table; a part that has bars, dots or quotes "
+                "is written in double quotes"
+            )
+        return TableId.of_name(found["table"]), int(found["number"]) if found["number"] else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.errors import ProtocolError
@@ -14,6 +16,7 @@ from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.lake_progress import MOST_MOVED, Discarded, LakeProgress, Request, Search
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.incremental.reader import Streamed
+from cdc_core.snapshot.incremental.reports import KeyRange
 from cdc_core.snapshot.incremental.window import _keys
 from cdc_core.visibility import Visibility
 
@@ -155,3 +158,29 @@ def test_a_snapshot_shows_all_that_began_before_its_oldest_running_transaction()
     high = (5 << 32) + 100
     seen = Visibility.parse(f"{high}:{high + 9}:{high}")
     assert [seen.shows_all_before(xid) for xid in (99, 100, 101, (1 << 32) - 1)] == [True, True, False, True]
+
+
+PARTS = st.text(min_size=1, max_size=8) | st.sampled_from(
+    ["a.b", "a|7", "a|0007", 'q"t', "Odd Schema", " a ", '"', "|", "1"]
+)
+
+
+@given(PARTS, PARTS, st.integers(1, 99_999))
+@example("public", "a|0007", 7)
+@example("a.b", "c", 1)
+@example("a", "b.c", 1)
+def test_a_name_of_a_range_means_one_range(schema: str, table: str, number: int) -> None:
+    one = TableId(schema, table)
+    assert KeyRange.parse(KeyRange(one, number, number).name) == (one, number)
+    assert KeyRange.parse(one.exact) == (one, None) and TableId.of_name(one.exact) == one
+
+
+@pytest.mark.parametrize("name", ["a.b|", "a.b|0", "a.b|x", "a.b|1|2", "a.b|-1", "a|1", 'a."b|1', ".b|1", "a.b|٣", ""])
+def test_what_names_no_range_is_refused(name: str) -> None:
+    with pytest.raises(ValueError):
+        KeyRange.parse(name)
+
+
+def test_a_plain_name_is_divided_at_its_first_dot() -> None:
+    assert KeyRange.parse("a.b.c|12") == (TableId("a", "b.c"), 12)
+    assert KeyRange.parse('"a.b".c') == (TableId("a.b", "c"), None)
