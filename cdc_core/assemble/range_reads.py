@@ -20,8 +20,8 @@ from cdc_core.spark.run_tasks import parallelism
 def chunk_reader(context: RunContext) -> ChunkReader:
     """Return what knows the key of each table, on a connection of its own."""
     config = context.config
-    size = config.snapshot.incremental_snapshot_chunk_size
-    return ChunkReader(ChunkConnection(config.postgres), config.selection, (), size)
+    size, wait = config.snapshot.incremental_snapshot_chunk_size, config.snapshot.snapshot_lock_timeout_ms
+    return ChunkReader(ChunkConnection(config.postgres, wait), config.selection, (), size)
 
 
 def range_reads(
@@ -36,7 +36,8 @@ def range_reads(
     from cdc_core.lake.schema.lake_schema import lake_properties
 
     config, paths = context.config, context.paths
-    work = ReadRange(context.plan, connection_string(config.postgres), paths.staged)
+    wait = config.snapshot.snapshot_lock_timeout_ms
+    work = ReadRange(context.plan, connection_string(config.postgres), paths.staged, wait)
 
     def threads() -> int:
         room = parallelism(spark())
@@ -44,7 +45,7 @@ def range_reads(
         return max(1, min(wanted, room // 2)) if beside_rounds else wanted
 
     return RangeReads(
-        RangeReader(spark, work, threads, config.engine.snapshot_rows_per_partition),
+        RangeReader(spark, work, threads, config.engine.snapshot_rows_per_partition, config.snapshot.statement_of),
         source.describing,
         chunk_reader(context),
         paths,

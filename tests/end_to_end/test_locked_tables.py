@@ -1,11 +1,16 @@
 """A table that another session has locked for ever: a read says which one after a bounded time, the others are read."""
 
+import json
 from contextlib import contextmanager
 
 import pytest
 
+from cdc_core.assemble import Connector
+from cdc_core.errors import LockedError
 from cdc_core.schema.table import TableId
+from cdc_core.snapshot.incremental.reports import RangeReport
 from tests.support.lake import difference, lake_settings, write_properties
+from tests.support.spark import test_session
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
@@ -62,3 +67,34 @@ def test_a_locked_table_does_not_keep_others_from_being_read(pg, program, tmp_pa
             connection.execute("rollback")
         wait_until(lambda: not difference(file, [FREE, LOCKED]), 90, "the table that is no longer locked")
         assert run.end(2) == 0, run.said()[-3000:]
+
+
+def test_a_locked_table_does_not_keep_others_from_being_read_in_ranges(pg, program, tmp_path):
+    database = pg.database("locked")
+    pg.execute(database, SCHEMA + "analyze;")
+    settings = {
+        "schema.include.list": "public",
+        "snapshot.lock.timeout.ms": "500",
+        "wal2lake.snapshot.rows.per.partition": "10",
+        **lake_settings(tmp_path),
+    }
+    file = write_properties(tmp_path / "c.properties", pg.properties(database, **settings))
+    assert program.stream(file).returncode == 0
+    connector = Connector.from_file(file)
+    with program.started("run", file, "--max-seconds", "1500", own_java=True) as run:
+        run.wait_for("streaming")
+        with lock(pg, database, "locked"):
+            wanted = {"data-collections": ["public.locked", "public.free"]}
+            assert program.run("signal", file, "execute-snapshot", "--data", json.dumps(wanted)).returncode == 0
+            run.wait_for("public.free: the incremental snapshot is complete")
+            assert "other tables: public.locked could not be read" in run.said()
+            done: list[RangeReport] = []
+            with pytest.raises(LockedError, match=r"public\.locked"):
+                connector.incremental_snapshot([str(LOCKED), str(FREE)], test_session(), on_range=done.append)
+            assert {each.range.table for each in done} == {FREE} and all(each.is_applied for each in done)
+            assert {each.table for each in connector.plan_incremental()} == {FREE}
+        run.wait_for("public.locked: the incremental snapshot is complete")
+        assert run.end(2) == 0, run.said()[-3000:]
+    assert all(each.is_applied for each in connector.incremental_snapshot([str(LOCKED)], test_session()))
+    with lock(pg, database, "locked"):
+        assert len(connector.plan_incremental([LOCKED])) == 2, "what is planned needs no lock"

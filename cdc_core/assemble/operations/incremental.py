@@ -21,7 +21,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.range_reads import range_reads
-from cdc_core.errors import CdcError, InUseError, SourceError, TableError, TransientError
+from cdc_core.errors import CdcError, InUseError, LockedError, SourceError, TableError, TransientError
 from cdc_core.postgres.source import Source
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
@@ -38,6 +38,8 @@ _NAP_SECONDS, _LOOK_SECONDS, _TELL_SECONDS, _FOLLOW_SECONDS = 0.1, 0.5, 1.0, 2.0
 _PLAN_SECONDS = 600.0
 _RETRY_SECONDS = 1.0
 _TRIES = 20
+# Each waits for snapshot.lock.timeout.ms.
+_LOCKED_TRIES = 3
 
 StreamUntil = Callable[[Callable[[], bool]], None]
 """Streams until the function returns True. Raises InUseError if another process has the slot."""
@@ -59,7 +61,10 @@ def plan_incremental(context: RunContext, tables: Sequence[TableId] | None, *, r
         if not chosen:
             return []
         with closing(_reads(context, source, _no_spark)) as reads:
-            return [each for table in chosen for each in _key_ranges(_planned(reads, table, renew=renew))]
+            plans, locked = _plans(reads, chosen, renew=renew)
+            if locked and tables is not None:
+                raise next(iter(locked.values()))
+            return [each for planned in plans.values() for each in _key_ranges(planned)]
 
 
 def incremental_snapshot(
@@ -76,11 +81,13 @@ def incremental_snapshot(
     with context.source() as source:
         known = {table.id: table for table in _readable(context, source, tables)}
         with closing(_reads(context, source, spark)) as reads:
-            plans = {table: _planned(reads, known[table]) for table in tables}
-            job = _Job(context, reads, callbacks, _wanted(plans, asked))
+            plans, locked = _plans(reads, [known[table] for table in tables])
+            job = _Job(context, reads, callbacks, _wanted(plans, [one for one in asked if one[0] in plans]), locked)
             with open_notifier(context, None) as notifier, _notifying(notifier, tables, job):
                 job.read()
                 job.await_written(source, stream, wait_seconds)
+            for error in job.locked.values():
+                raise error
             return job.reports
 
 
@@ -99,7 +106,8 @@ def _notifying(notifier: Notifier, tables: Sequence[TableId], job: _Job) -> Iter
         raise
     for table in tables:
         found = [report for report in job.reports if report.range.table == table]
-        rows, is_whole = sum(report.rows for report in found), all(report.is_applied for report in found)
+        rows = sum(report.rows for report in found)
+        is_whole = bool(found) and all(report.is_applied for report in found)
         written = ScanStatus.SUCCEEDED if rows else ScanStatus.EMPTY
         notifier.notify(
             INCREMENTAL,
@@ -108,7 +116,7 @@ def _notifying(notifier: Notifier, tables: Sequence[TableId], job: _Job) -> Iter
             total_rows_scanned=rows,
             status=(written if is_whole else ScanStatus.STOPPED).value,
         )
-    is_done = all(report.is_applied for report in job.reports)
+    is_done = not job.locked and all(report.is_applied for report in job.reports)
     notifier.notify(INCREMENTAL, SnapshotStatus.COMPLETED if is_done else SnapshotStatus.ABORTED)
 
 
@@ -157,6 +165,23 @@ def _reads(context: RunContext, source: Source, spark: Callable[[], Any]) -> Ran
 
 def _no_spark() -> Any:
     raise AssertionError("ranges are planned without Spark")
+
+
+def _plans(
+    reads: RangeReads, tables: Sequence[TableSchema], *, renew: bool = False
+) -> tuple[dict[TableId, Planned], dict[TableId, CdcError]]:
+    """Return the plan of each table, and the error of each that another session has locked for all the time."""
+    plans, locked = dict[TableId, Planned](), dict[TableId, CdcError]()
+    for attempt in range(_LOCKED_TRIES):
+        for table in [one for one in tables if one.id not in plans]:
+            try:
+                plans[table.id] = _planned(reads, table, renew=renew)
+                locked.pop(table.id, None)
+            except LockedError as error:
+                if not attempt:
+                    _log.warning("Other tables are read first: %s", error)
+                locked[table.id] = error
+    return {table.id: plans[table.id] for table in tables if table.id in plans}, locked
 
 
 def _planned(reads: RangeReads, table: TableSchema, *, renew: bool = False) -> Planned:
@@ -214,9 +239,16 @@ def _wanted(plans: dict[TableId, Planned], asked: Sequence[tuple[TableId, int | 
 
 
 class _Job:
-    """The ranges of one call."""
+    """The ranges of one call. ``locked`` are tables that could not be read, because another session has locked them."""
 
-    def __init__(self, context: RunContext, reads: RangeReads, callbacks: Callbacks, ranges: list[_Range]) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        reads: RangeReads,
+        callbacks: Callbacks,
+        ranges: list[_Range],
+        locked: dict[TableId, CdcError],
+    ) -> None:
         from cdc_core.lake.schema.lake_schema import lake_properties
         from cdc_core.lake.stores.staged_rows import StagedRows
 
@@ -224,6 +256,7 @@ class _Job:
         self._reads = reads
         self._callbacks = callbacks
         self._ranges = ranges
+        self.locked = locked
         self._staged = StagedRows(context.paths.staged, lake_properties(context.config.lake.lake_history_minutes))
         self._began = time.monotonic()
         self._read_at: dict[TableId, float] = {}
@@ -243,12 +276,16 @@ class _Job:
         return self._callbacks.should_stop is not None and self._callbacks.should_stop()
 
     def read(self) -> None:
-        """Read all ranges, and stage them. Raises the first error, after those that are being read were staged."""
+        """Read all ranges, and stage them, but those of tables that are locked.
+
+        Raises the first error of another kind, after those that are being read were staged.
+        """
         failed: CdcError | None = None
         while True:
             for each in [one for one in self._ranges if one.reading is not None and one.reading.done()]:
                 failed = self._note_read(each) or failed
-            left = [one for one in self._ranges if not one.is_staged and one.report is None and one.reading is None]
+            unread = [one for one in self._ranges if not one.is_staged and one.report is None and one.reading is None]
+            left = [one for one in unread if one.key.table not in self.locked]
             running = sum(one.reading is not None for one in self._ranges)
             if failed is not None or self.is_stopped or not left:
                 if not running:
@@ -340,6 +377,10 @@ class _Job:
         reading, each.reading = each.reading, None
         try:
             found = reading.result()
+        except LockedError as error:
+            if self._tried(each, error, _LOCKED_TRIES) is not None:
+                self.locked[each.key.table] = error
+            return None
         except TransientError as error:
             return self._tried(each, error)
         except CdcError as error:
@@ -353,9 +394,9 @@ class _Job:
         self._moved_at = time.monotonic()
         return None
 
-    def _tried(self, each: _Range, error: CdcError) -> CdcError | None:
+    def _tried(self, each: _Range, error: CdcError, most: int = _TRIES) -> CdcError | None:
         each.tries += 1
-        if each.tries >= _TRIES:
+        if each.tries >= most:
             return error
         _log.warning("Range %s is read again: %s", each.key.name, error)
         each.retry_at = time.monotonic() + _RETRY_SECONDS

@@ -18,7 +18,7 @@ from dataclasses import replace
 from cdc_core.engine.backfill.pace import Pace
 from cdc_core.engine.backfill.staged_writes import MAX_TRIES, StagedWrites
 from cdc_core.engine.backfill.stored import StoredProgress
-from cdc_core.errors import CdcError, OlderTransactionsError, TransientError
+from cdc_core.errors import CdcError, LockedError, OlderTransactionsError, TransientError
 from cdc_core.lake.stores.range_plans import RangePlan
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.lake_progress import MAX_PASSES, Request, Search
@@ -58,13 +58,15 @@ class RangeRequests:
         self._reading: dict[int, Future[RangeRead]] = {}
         self._moved: dict[TableId, Future[RangeRead]] = {}
         self._is_held = False
+        self._locked: set[TableId] = set()
         self._tries = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether rows are to be read, unless their table cannot be read yet."""
         progress = self._stored.now.progress
-        waits = self._is_held or (progress.current is not None and progress.current.table in self._writes.held)
+        unreadable = self._locked | self._writes.held
+        waits = self._is_held or (progress.current is not None and progress.current.table in unreadable)
         return (bool(progress.queue) and not progress.paused and not waits) or bool(self._moved)
 
     def changed(self, signal: tuple[int, int] | None = None) -> None:
@@ -77,6 +79,7 @@ class RangeRequests:
             self._forget()
             state = state.for_next_table(now)
             self._is_held, self._tries = False, 0
+            self._locked.clear()
         self._stored.store(state)
 
     def go_on(self) -> None:
@@ -175,6 +178,7 @@ class RangeRequests:
             self._retry(table)
         else:
             self._is_held, self._tries = False, 0
+            self._locked.discard(table)
 
     def _note_failure(self, table: TableId, error: CdcError) -> None:
         if isinstance(error, OlderTransactionsError):
@@ -182,12 +186,26 @@ class RangeRequests:
                 _log.warning("An incremental snapshot waits: %s", error)
             self._is_held = True
             self._pace.wait()
+        elif isinstance(error, LockedError):
+            self._postpone(table, error)
         elif isinstance(error, TransientError):
             _log.warning("Rows of an incremental snapshot will be re-read: %s", error)
             self._retry(table)
         else:
             _log.warning("%s is skipped by the incremental snapshot: %s", table, error)
             self._end(ScanStatus.SQL_EXCEPTION)
+
+    def _postpone(self, table: TableId, error: LockedError) -> None:
+        """Read the other tables first; this one is tried again until it is no longer locked."""
+        if table not in self._locked:
+            _log.warning("An incremental snapshot goes on with other tables: %s", error)
+        self._locked.add(table)
+        self._pace.wait()
+        progress = self._stored.now.progress.postponed()
+        if progress != self._stored.now.progress:
+            self._forget()
+            self._stored.store(self._stored.now.for_next_table(progress))
+            self._queue.progress = progress
 
     def _retry(self, table: TableId) -> None:
         self._pace.wait()
@@ -239,6 +257,7 @@ class RangeRequests:
         current = self._stored.now.progress.current
         assert current is not None
         self._writes.refused.discard(current.table)
+        self._locked.discard(current.table)
         self._forget()
         self._is_held, self._tries = False, 0
         progress = self._stored.now.progress.next_table()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
+from cdc_core.postgres.rows.copy_out import select_from
 from cdc_core.schema.table import TableId
 
 _CATALOGUE = "pg_catalog"
@@ -68,21 +69,34 @@ def chunk_sql(
     return _statement(names, table, conditions, order, size, only, with_ties=with_ties)
 
 
-def bounds_sql(
-    table: TableId, key: Sequence[KeyColumn], ranges: int, percent: float, condition: str = "", *, only: bool = False
+def own_chunk_sql(
+    statement: str,
+    columns: Sequence[str],
+    key: Sequence[KeyColumn],
+    after: Sequence[str | None] | None,
+    upto: Sequence[str | None],
+    condition: str = "",
 ) -> str:
+    """Return the query for the rows of a user's own SELECT after a key (None: from the first on), at most ``upto``.
+
+    All of them, in any order: with a limit, a statement that sorts its rows otherwise would be sorted for each chunk.
+    """
+    behind = None if after is None else _behind(key, after)
+    kept = [each for each in (behind, _at_most(key, upto), _given(condition)) if each is not None]
+    return f"{select_from(statement, columns)} WHERE {sql.SQL(' AND ').join(kept).as_string()}"
+
+
+def bounds_sql(table: TableId, key: Sequence[KeyColumn], ranges: int, percent: float, *, only: bool = False) -> str:
     """Return the query for the ends of all of ``ranges`` ranges of the key but the last, in order.
 
     They are those of a sample of ``percent`` of the table's pages, so the ranges have about equally many rows.
     """
     names = sql.SQL(", ").join(sql.Identifier(column.name) for column in key)
     order = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(column.name)) for column in key)
-    given = _given(condition)
-    where = sql.SQL("") if given is None else sql.SQL(" WHERE {}").format(given)
     part = sql.Identifier("wal2lake range")
     sample = _Text("" if percent >= 100 else f" TABLESAMPLE SYSTEM ({percent:.6f})")
-    inner = sql.SQL("SELECT {}, ntile({}) OVER (ORDER BY {}) AS {} FROM {}{}{}{}").format(
-        names, sql.Literal(ranges), names, part, _only(only), sql.Identifier(*table), sample, where
+    inner = sql.SQL("SELECT {}, ntile({}) OVER (ORDER BY {}) AS {} FROM {}{}{}").format(
+        names, sql.Literal(ranges), names, part, _only(only), sql.Identifier(*table), sample
     )
     return (
         sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS sample WHERE {} < {} ORDER BY {}, {}")

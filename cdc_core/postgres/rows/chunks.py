@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from cdc_core.errors import ProtocolError
+from cdc_core.errors import LockedError, ProtocolError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import Connection, ConnectionString, connect, connect_with
 from cdc_core.postgres.options import PostgresOptions
@@ -48,23 +48,28 @@ def received_visibility(text: str) -> Visibility:
 class ChunkConnection:
     """One connection, opened on first use and again after an error. Raises SourceError or TransientError.
 
-    ``target``: the options, or in a task the string that was made of them.
+    ``target``: the options, or in a task the string that was made of them. ``lock_timeout_ms``: the longest wait for a
+    table that another session has locked (0: no limit).
     """
 
-    def __init__(self, target: PostgresOptions | ConnectionString) -> None:
+    def __init__(self, target: PostgresOptions | ConnectionString, lock_timeout_ms: int = 0) -> None:
         self._target = target
+        self._lock_timeout_ms = lock_timeout_ms
         self._connection: Connection | None = None
 
-    def read(self, *selects: str, is_users: bool = False) -> ReadTogether:
+    def read(self, *selects: str, is_users: bool = False, table: TableId | None = None) -> ReadTogether:
         """Return every query's rows as lines of COPY text, all in one snapshot, which is taken now.
 
-        ``is_users``: they have SQL of the user's.
+        ``is_users``: they have SQL of the user's. ``table`` is named if it is locked, in LockedError.
         """
         with self._at("reading a chunk of a table") as connection:
             visible = begin_reading(connection)
             if is_users:
                 connection.execute(ROLES_PATH)
-            rows = tuple(b"".join(copied(connection, select)) for select in selects)
+            try:
+                rows = tuple(b"".join(copied(connection, select)) for select in selects)
+            except psycopg.errors.LockNotAvailable:
+                raise LockedError(str(table or "A table"), self._lock_timeout_ms) from None
             connection.execute("COMMIT")
             return ReadTogether(visible, rows)
 
@@ -128,7 +133,11 @@ class ChunkConnection:
 
     def _opened(self) -> Connection:
         target = self._target
-        return connect_with(target) if isinstance(target, ConnectionString) else connect(target)
+        made = connect_with(target) if isinstance(target, ConnectionString) else connect(target)
+        if self._lock_timeout_ms:
+            with translated("setting the time to wait for locks"):
+                made.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(self._lock_timeout_ms)))
+        return made
 
     @contextmanager
     def _at(self, doing: str) -> Iterator[Connection]:

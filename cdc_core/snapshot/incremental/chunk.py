@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdc_core.decode.copy_text import decode_copy
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.postgres.rows.chunk_sql import KeyColumn, bounds_sql, chunk_sql, keys_sql, largest_key_sql
+from cdc_core.postgres.rows.chunk_sql import (
+    KeyColumn,
+    bounds_sql,
+    chunk_sql,
+    keys_sql,
+    largest_key_sql,
+    own_chunk_sql,
+)
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.incremental.progress import Key
@@ -35,7 +42,8 @@ class ChunkQuery:
     """Reads the columns ``names`` of a table in the order of ``key``, which they include, ``size`` rows at a time.
 
     ``condition``: which rows, empty for all. ``only``: without the rows of tables that inherit from it. ``bounded``:
-    every chunk has an upper bound, not only one that follows another.
+    every chunk has an upper bound, not only one that follows another. ``statement``: the user's own SELECT, of which
+    chunks have the rows, empty for the table's. What divides the table into ranges and chunks are its own keys.
     """
 
     table: TableSchema
@@ -45,11 +53,17 @@ class ChunkQuery:
     condition: str = ""
     only: bool = False
     bounded: bool = False
+    statement: str = ""
 
     @property
     def is_users(self) -> bool:
-        """Whether the statements have SQL of the user's: a condition."""
-        return bool(self.condition)
+        """Whether the statements have SQL of the user's: a condition, or a SELECT."""
+        return bool(self.condition or self.statement)
+
+    @property
+    def keys(self) -> ChunkQuery:
+        """The table's keys, whatever is read of its rows."""
+        return replace(self, names=self.key_names, condition="", statement="")
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -57,8 +71,9 @@ class ChunkQuery:
         return tuple(column.name for column in self.key)
 
     def largest(self) -> str:
-        """Return the statement for the largest key of the rows."""
-        return largest_key_sql(self.table.id, self.key, self.condition, only=self.only)
+        """Return the statement for the largest key of the rows; of the table's, if the user's statement is read."""
+        condition = "" if self.statement else self.condition
+        return largest_key_sql(self.table.id, self.key, condition, only=self.only)
 
     def largest_key(self, lines: bytes) -> Key | None:
         """Return the key that ``largest`` read as lines of COPY text; None without rows."""
@@ -66,7 +81,7 @@ class ChunkQuery:
 
     def bounds(self, ranges: int, percent: float) -> str:
         """Return the statement for the ends of ranges of the key, from a sample of the table's pages."""
-        return bounds_sql(self.table.id, self.key, ranges, percent, self.condition, only=self.only)
+        return bounds_sql(self.table.id, self.key, ranges, percent, only=self.only)
 
     def bounds_of(self, lines: bytes) -> list[Key]:
         """Return the keys that ``bounds`` read as lines of COPY text, each once."""
@@ -76,7 +91,12 @@ class ChunkQuery:
         return list(dict.fromkeys(zip(*texts, strict=True)))  # row-wise: one a range
 
     def chunk(self, after: Key | None, upto: Key) -> str:
-        """Return the statement for the rows after a key (None: from the first), at most up to another."""
+        """Return the statement for the rows after a key (None: from the first), at most up to another.
+
+        They are ``size`` at most, or all between the keys if the user's statement is read.
+        """
+        if self.statement:
+            return own_chunk_sql(self.statement, self.names, self.key, after, upto, self.condition)
         return chunk_sql(
             self.table.id,
             self.names,

@@ -71,6 +71,10 @@ class Progress:
         """Remove the current table after its end."""
         return replace(self, queue=self.queue[1:]).restarted()
 
+    def postponed(self) -> Progress:
+        """Read the other tables of the queue before the current one, which is then read from its first row."""
+        return replace(self, queue=(*self.queue[1:], *self.queue[:1])).restarted() if len(self.queue) > 1 else self
+
     def pausing(self, paused: bool) -> Progress:
         """Pause or resume the reading of chunks."""
         return replace(self, paused=paused)

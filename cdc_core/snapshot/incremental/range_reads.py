@@ -8,7 +8,6 @@ again alone. Both a streaming run and a job beside it read in this way; what is 
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 import uuid
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.errors import CdcError, InvariantError, TransientError
+from cdc_core.errors import CdcError, InvariantError, LockedError, TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
@@ -28,7 +27,7 @@ from cdc_core.lake.stores.range_plans import RangePlan, RangePlans
 from cdc_core.lake.stores.staged_rows import StagedFile, StagedRows
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.incremental.bounds import Bound, proven_floor, take_bound
 from cdc_core.snapshot.incremental.chunk import ChunkQuery
@@ -75,12 +74,16 @@ class RangeRead:
 
 @dataclass(frozen=True, slots=True)
 class RangeReader:
-    """What reads: ``work`` in the tasks of ``spark``, ``threads`` at a time; ``rows_per_range`` at most in a plan."""
+    """What reads: ``work`` in the tasks of ``spark``, ``threads`` at a time; ``rows_per_range`` at most in a plan.
+
+    ``statement_of`` returns the user's own SELECT for a table, None to read the table itself.
+    """
 
     spark: Callable[[], Any]
     work: ReadRange
     threads: Callable[[], int]
     rows_per_range: int
+    statement_of: Callable[[TableId], str | None]
 
 
 class RangeReads:
@@ -170,15 +173,17 @@ class RangeReads:
             known = self._plans.read().get((query.table.id, query.key_names))
             expected, pages = self._size(query.table)
             count = self._ranges(expected)
-            if known is not None and not renew and known.oid == query.table.oid and count <= 2 * known.count:
-                return Planned(known, since)
+            kept = known if known is not None and not renew and known.oid == query.table.oid else None
+            if kept is not None and count <= 2 * kept.count:
+                return Planned(kept, since)
+            try:
+                bounds = tuple(self._cut(query, count, pages)) if count > 1 else ()
+            except LockedError:
+                if kept is None:
+                    raise
+                return Planned(kept, since)
             made = RangePlan(
-                str(uuid.uuid4()),
-                query.table.id,
-                query.table.oid,
-                query.key_names,
-                tuple(self._cut(query, count, pages)) if count > 1 else (),
-                expected or None,
+                str(uuid.uuid4()), query.table.id, query.table.oid, query.key_names, bounds, expected or None
             )
             self._plans.put(made)
             return Planned(made, since)
@@ -200,9 +205,8 @@ class RangeReads:
 
     def _cut(self, query: ChunkQuery, count: int, pages: int) -> list[Any]:
         percent = 100.0 * count * _SAMPLED_PAGES / max(1, pages)
-        # Without the user's condition: a plan is of the table, whatever is read of it.
-        statement = dataclasses.replace(query, condition="").bounds(count, percent)
-        return query.bounds_of(self._cutter.connection.read(statement).rows[0])
+        found = self._cutter.connection.read(query.bounds(count, percent), table=query.table.id)
+        return query.bounds_of(found.rows[0])
 
     def _read(self, wanted: RangeToRead, instead_of: StagedFile | None) -> RangeRead:
         with self._lock:
@@ -243,6 +247,7 @@ class RangeReads:
             return ScanStatus.NO_PRIMARY_KEY
         self._require_sent(table)
         typer = self._reader.work.plan.typer(table)
+        statement = self._reader.statement_of(table.id) or ""
         # Those captured, and the key's: the role may have no privilege for others.
         names = {*typer.read_columns, *(column.name for column in key)}
         return ChunkQuery(
@@ -250,9 +255,11 @@ class RangeReads:
             tuple(column.name for column in table.columns if column.name in names),
             key,
             self._cutter.size,
-            self._condition(table, collection.condition),
+            # As in a whole snapshot, the statement decides alone which rows are read.
+            collection.condition if statement else self._condition(table, collection.condition),
             only=table.fingerprint is not None and not _is_partitioned(table),
             bounded=True,
+            statement=statement,
         )
 
     def _condition(self, table: TableSchema, own: str) -> str:

@@ -51,18 +51,22 @@ class RangeFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Reads ranges into files of the table of staged rows at ``path``; picklable."""
+    """Reads ranges into files of the table of staged rows at ``path``; picklable.
+
+    ``lock_timeout_ms``: the longest wait for a table that another session has locked (0: no limit).
+    """
 
     plan: TypingPlan
     connection: ConnectionString
     path: str
+    lock_timeout_ms: int = 0
     armed: failpoints.Armed | None = field(default_factory=failpoints.armed)
 
     def __call__(self, wanted: RangeQuery) -> RangeFile:
         """Return the range's file; the error of the server, of a value or of the lake is in the result."""
         failpoints.adopt(self.armed)
         try:
-            with closing(ChunkConnection(self.connection)) as connection:
+            with closing(ChunkConnection(self.connection, self.lock_timeout_ms)) as connection:
                 made = _Reading(self, wanted, connection)
                 return RangeFile(write_staged(self.path, made.chunks(), made.facts()), made.rows)
         except CdcError as error:
@@ -109,6 +113,9 @@ class _Reading:
             yield from [(lines, visible)] if lines else ()
             return
         after, upto = wanted.after, wanted.upto or self._largest()
+        if query.statement and upto is not None:
+            yield from self._own_lines(after, upto)
+            return
         while upto is not None:
             lines, visible = self._read(query.chunk(after, upto))
             if lines:
@@ -117,11 +124,23 @@ class _Reading:
                 return
             after = query.last_key(lines)
 
+    def _own_lines(self, after: Key | None, upto: Key) -> Iterator[tuple[bytes, str]]:
+        """Read the rows of the user's statement between every ``size`` keys of the table."""
+        query, end = self._wanted.query, after
+        while end != upto:
+            keys, _ = self._read(query.keys.chunk(after, upto))
+            end = upto if keys.count(b"\n") < query.size else query.keys.last_key(keys)
+            lines, visible = self._read(query.chunk(after, end))
+            if lines:
+                yield lines, visible
+            after = end
+
     def _largest(self) -> Key | None:
         """The largest key of now: rows with a larger one are in the stream, and are not waited for."""
         lines, _ = self._read(self._wanted.query.largest())
         return self._wanted.query.largest_key(lines)
 
     def _read(self, statement: str) -> tuple[bytes, str]:
-        found = self._connection.read(statement, is_users=self._wanted.query.is_users)
+        query = self._wanted.query
+        found = self._connection.read(statement, is_users=query.is_users, table=query.table.id)
         return found.rows[0], found.visible

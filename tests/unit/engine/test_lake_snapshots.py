@@ -13,6 +13,7 @@ from cdc_core.engine.backfill.staged_writes import MAX_TRIES
 from cdc_core.engine.backfill.task import ChunkOutcome
 from cdc_core.errors import (
     LimitExceededError,
+    LockedError,
     OlderTransactionsError,
     RereadNeededError,
     SourceError,
@@ -196,6 +197,18 @@ def test_older_transactions_are_waited_for_however_long_without_keeping_a_run_bu
     run.ask()
     run.between_rounds(200)
     assert run.lake.applied == [] and not run.snapshots.is_busy and run.queue.progress.queue
+    run.reads.error = None
+    run.between_rounds(4)
+    assert len(run.lake.applied) == 1 and not run.queue.progress.queue
+
+
+def test_a_table_that_is_locked_is_read_once_it_is_not_however_long_that_lasts(tmp_path, caplog):
+    run = Run(tmp_path, ranges=1)
+    run.reads.error = LockedError(str(NAME), 500)
+    run.ask()
+    run.between_rounds(MAX_TRIES + 5)
+    assert run.lake.applied == [] and not run.snapshots.is_busy and run.queue.progress.queue
+    assert [str(NAME) in text for text in caplog.messages] == [True], "it is said once"
     run.reads.error = None
     run.between_rounds(4)
     assert len(run.lake.applied) == 1 and not run.queue.progress.queue
