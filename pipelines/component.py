@@ -25,7 +25,7 @@ from dagster.components.component_scaffolding import scaffold_component
 from dagster.components.utils.project_paths import get_local_state_path
 from pydantic import BaseModel, Field, PrivateAttr
 
-from cdc_core.config.connector import ConnectorConfig, file_entries, from_entries
+from cdc_core.config import ConnectorConfig, file_entries, from_entries
 from cdc_core.errors import CdcError, ConfigError, TransientError
 from cdc_core.schema.table import TableSchema
 from wal2lake.pipelines.connector import catalogue

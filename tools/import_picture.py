@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tools.doors import doors
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("cdc_core", "pipelines", "wal2lake")
 MANY_LINES, MANY_FILES, MANY_METHODS, MANY_ARGUMENTS, MANY_FIELDS = 250, 15, 15, 8, 15
@@ -89,7 +91,10 @@ def picture(root: Path) -> Picture:
     trees = {_module(path, root): path for package in PACKAGES for path in sorted((root / package).glob("**/*.py"))}
     texts = {name: path.read_text(encoding="utf-8") for name, path in trees.items()}
     parsed = {name: ast.parse(text) for name, text in texts.items()}
-    edges = {name: frozenset(_imports(tree, trees)) - {name} for name, tree in parsed.items()}
+    # A name that a door gives out is imported from the module that defines it.
+    given = {f"{package}.{name}": at for package, names in doors(root).items() for name, at in names.items()}
+    known = {*trees, *given}
+    edges = {name: frozenset(given.get(n, n) for n in _imports(tree, known)) - {name} for name, tree in parsed.items()}
     rooms = {name: path.parent.relative_to(root).as_posix() for name, path in trees.items()}
     classes = [size for name, tree in parsed.items() for size in _classes(name, tree)]
     return Picture({name: len(text.splitlines()) for name, text in texts.items()}, rooms, edges, tuple(classes))

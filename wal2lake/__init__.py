@@ -23,7 +23,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.version import __version__
 
 if TYPE_CHECKING:
-    from cdc_core.assemble.connector import Connector
+    from cdc_core.assemble import Connector
     from cdc_core.engine.reports import Until
     from cdc_core.lake.readers.consistent_tables import ConsistentTables
     from cdc_core.lake.readers.opened_lake import OpenedLake
@@ -82,7 +82,7 @@ def read(
     Raises ConfigError for the file, and LakeError if no round was recorded, ``at`` is not between the oldest and the
     newest round, or a named table cannot be read there.
     """
-    from cdc_core.assemble.connector import Connector
+    from cdc_core.assemble import Connector
 
     return Connector.from_file(os.fspath(connector)).lake().read(*tables, at=at, all_rows=all_rows)
 

@@ -21,7 +21,7 @@ from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from cdc_core.spark.run_tasks import run_tasks
+from cdc_core.spark.tasks import run_tasks
 from tests.support.cluster import Cluster
 from tests.support.lake import difference, lake_settings, write_properties
 from tests.support.spark_cluster import SparkCluster

@@ -1,8 +1,30 @@
-"""Creates a running pipeline from a connector file: the only package that imports all others."""
+"""Creates a running pipeline from a connector file: the only package that imports all others.
 
-from cdc_core.assemble.backlog import SlotBacklog
-from cdc_core.assemble.connector import Connector
-from cdc_core.assemble.operations.maintain import MaintainReport
-from cdc_core.assemble.table_snapshots import OnProgress
+``Connector`` is one connector and its operations: check, snapshot, run, status, reconcile and so on. ``Service`` is a
+supervised run, which reports to ``ServiceHooks``. ``MaintainReport`` is a type of a result.
 
-__all__ = ["Connector", "MaintainReport", "OnProgress", "SlotBacklog"]
+Each operation opens and closes its own connections. A ``Connector`` may be used by several threads; two runs into one
+lake exclude each other. Operations load the libraries that they need when they are called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdc_core.door import lazily
+
+if TYPE_CHECKING:
+    from cdc_core.assemble.connector import Connector as Connector
+    from cdc_core.assemble.operations.maintain import MaintainReport as MaintainReport
+    from cdc_core.assemble.service import Service as Service
+    from cdc_core.assemble.service import ServiceHooks as ServiceHooks
+
+lazily(
+    __name__,
+    {
+        "Connector": "connector",
+        "MaintainReport": "operations.maintain",
+        "Service": "service",
+        "ServiceHooks": "service",
+    },
+)

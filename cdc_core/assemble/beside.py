@@ -12,8 +12,7 @@ from cdc_core.assemble.kafka import opened_events
 from cdc_core.engine.stream.beside import SinkBesideEvents
 from cdc_core.engine.stream.run import Sink
 from cdc_core.errors import TransientError
-from cdc_core.events.stream.feed import ConfirmationGate, EventFeed
-from cdc_core.events.stream.segments import SharedSegments
+from cdc_core.events import ConfirmationGate, EventFeed, SharedSegments
 from cdc_core.schema.naming import Names
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.signals.channels import Inbox

@@ -31,8 +31,7 @@ from cdc_core.assemble.renewed import with_new_senders
 from cdc_core.assemble.start.handover import Handover
 from cdc_core.assemble.start.offset_source import OffsetPlace
 from cdc_core.assemble.table_snapshots import OnProgress
-from cdc_core.config.connector import ConnectorConfig, load
-from cdc_core.config.explain import ExplainRow, explain
+from cdc_core.config import ConnectorConfig, ExplainRow, explain, load
 from cdc_core.engine.reports import (
     BatchReport,
     LakeJudgement,
@@ -45,7 +44,7 @@ from cdc_core.engine.reports import (
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn
-from cdc_core.offsets.reports import AdoptReport, HandBack
+from cdc_core.offsets import AdoptReport, HandBack
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
@@ -57,8 +56,8 @@ from cdc_core.snapshot.signals.channels import Inbox
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.readers.opened_lake import OpenedLake
     from cdc_core.lake.stores.round_lookup import Cut
-    from cdc_core.quality.project import SuiteReport
-    from cdc_core.reconcile.reports import ReconcileReport, TableResult
+    from cdc_core.quality import SuiteReport
+    from cdc_core.reconcile import ReconcileReport, TableResult
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, lake_finding, raise_bad
 from cdc_core.assemble.session_start import SessionStart
 from cdc_core.assemble.signal_topic import require_channels
-from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config import ConnectorConfig
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.run_state import state_file
 from cdc_core.engine.scratch import spark_scratch
@@ -25,7 +25,7 @@ from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.stream_log import StreamReader
-from cdc_core.offsets.delivered import Adoption
+from cdc_core.offsets import Adoption
 from cdc_core.postgres.connect import place
 from cdc_core.postgres.known_faults import OUTDATED_CATALOGUE, ConcernedTable, concerned_tables
 from cdc_core.postgres.replication.slot import SlotInfo
@@ -139,8 +139,7 @@ class RunContext:
     def spark(self) -> Any:
         """The process's Spark session (its context only); started with the connector's settings if none is running."""
         from cdc_core.lake.delta.storage import spark_settings
-        from cdc_core.spark.run_tasks import start_workers
-        from cdc_core.spark.session import get_context
+        from cdc_core.spark import get_context, start_workers
 
         own = spark_settings(self.config.lake.lake_path) | spark_scratch(self.config.state_path.resolve())
         given = dict(self.config.engine.spark)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cdc_core.config.connector import ConnectorConfig
-from cdc_core.config.named import Database, Unmatched, unmatched
+from cdc_core.config import ConnectorConfig, Database, Unmatched, unmatched
 from cdc_core.errors import ConfigError
 from cdc_core.postgres.preflight.check import Check
 from cdc_core.postgres.preflight.context import Context

@@ -18,14 +18,18 @@ from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import OlderTransactionsError, TransientError
-from cdc_core.events.envelope.context import EnvelopeContext
-from cdc_core.events.format.outlet import EventOutlet
-from cdc_core.events.stream.acknowledged import OnBatch
-from cdc_core.events.stream.marked_output import MarkedOutput
-from cdc_core.events.stream.output import Output, Position
-from cdc_core.events.stream.run import EnvelopeRun
-from cdc_core.events.stream.segments import SharedSegments
-from cdc_core.events.stream.table_rows import OnProgress, TableRows
+from cdc_core.events import (
+    EnvelopeContext,
+    EnvelopeRun,
+    EventOutlet,
+    MarkedOutput,
+    OnBatch,
+    OnProgress,
+    Output,
+    Position,
+    SharedSegments,
+    TableRows,
+)
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source

@@ -10,16 +10,20 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import Events, envelope_context
 from cdc_core.assemble.notifications import OnNotification
 from cdc_core.errors import TransientError
-from cdc_core.events.envelope.context import EnvelopeContext
-from cdc_core.events.envelope.notification_event import NotificationRecords
-from cdc_core.events.format.outlet import EventOutlet
-from cdc_core.events.format.plain import TextHeaders
-from cdc_core.events.kafka.check import stored_position as find_position
-from cdc_core.events.kafka.client import REACH_SECONDS
-from cdc_core.events.kafka.opening import RecordsOwner, open_publisher
-from cdc_core.events.stream.kafka_output import KafkaOutput, read_position
-from cdc_core.events.stream.output import Position
-from cdc_core.events.transform.options import ErrorTolerance
+from cdc_core.events import (
+    REACH_SECONDS,
+    EnvelopeContext,
+    ErrorTolerance,
+    EventOutlet,
+    KafkaOutput,
+    NotificationRecords,
+    Position,
+    RecordsOwner,
+    TextHeaders,
+    open_publisher,
+    read_position,
+)
+from cdc_core.events import stored_position as find_position
 from cdc_core.postgres.source import Source
 from cdc_core.snapshot.notifications import Notification, Notifier
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from cdc_core.assemble.context import RunContext
 from cdc_core.engine.reports import KafkaStatus, KafkaTopic
 from cdc_core.errors import CdcError
-from cdc_core.events.kafka.check import examine, stored_position
-from cdc_core.events.kafka.settings import servers
+from cdc_core.events import examine, servers, stored_position
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.schema.naming import Names

@@ -8,15 +8,13 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config import ConnectorConfig
 from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import BatchReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.observe.endpoint import metrics_of
-from cdc_core.observe.metrics import ConnectionCounts, ConnectorMetrics, Queue
-from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
+from cdc_core.observe import DATA_DOCS_FOLDER, ConnectionCounts, ConnectorMetrics, Queue, metrics_of, pages_folder
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.notifications import Notification, SnapshotStatus
 from cdc_core.snapshot.reports import SnapshotProgress

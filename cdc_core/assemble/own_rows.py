@@ -13,7 +13,7 @@ from cdc_core.selection.messages import MessageSelection
 from cdc_core.types.options import FailureHandlingMode
 
 if TYPE_CHECKING:
-    from cdc_core.events.envelope.segment_counts import SegmentCounter
+    from cdc_core.events import SegmentCounter
 
 
 def own_rows(context: RunContext, source: Source) -> OwnRows:
@@ -28,8 +28,7 @@ def own_rows(context: RunContext, source: Source) -> OwnRows:
 def _counter(context: RunContext, source: Source, wants_message: Callable[[str], bool]) -> SegmentCounter:
     """Counts events as they would be written, so this loads what makes them."""
     from cdc_core.assemble.events import envelope_context
-    from cdc_core.events.envelope.segment_counts import SegmentCounter
-    from cdc_core.events.stream.table_rows import TableRows
+    from cdc_core.events import SegmentCounter, TableRows
 
     config = context.config
     # A value that cannot be converted concerns its lake table; here it changes no number.

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config import ConnectorConfig
 from cdc_core.errors import ConfigError, LakeError, SparkLostError, TableError
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.spark.environment import check_programs, java_program
-from cdc_core.spark.known_jars import has_started
+from cdc_core.spark import check_programs, has_started, java_program
 
 # delta-rs makes a URL of a path: it decodes the first, replaces or drops the second and the last, and fails at others.
 _NOT_IN_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]|^\x00-\x1f\x7f]")

@@ -13,7 +13,7 @@ from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.postgres.catalog.describe_now import DescribeNow
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
-from cdc_core.quality.rule_files import RuleFiles, read_rule_files
+from cdc_core.quality import RuleFiles, read_rule_files
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 

@@ -14,7 +14,7 @@ from cdc_core.snapshot.incremental.range_reads import RangeReader, RangeReads
 from cdc_core.snapshot.incremental.range_task import ReadRange
 from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.unsent import UnsentChanges
-from cdc_core.spark.run_tasks import parallelism
+from cdc_core.spark import parallelism
 
 
 def chunk_reader(context: RunContext) -> ChunkReader:

@@ -31,7 +31,7 @@ from cdc_core.engine.run_state import ReachedFile, WaitingFile, WaitingRun
 from cdc_core.engine.stream.recovery import Backoff, is_retried
 from cdc_core.errors import CdcError, SparkLostError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn
-from cdc_core.observe.metrics import ConnectorMetrics
+from cdc_core.observe import ConnectorMetrics
 from cdc_core.postgres.connect import answers, place
 from cdc_core.postgres.sqlstate import known_error
 from cdc_core.snapshot.modes import mode_actions
@@ -159,7 +159,7 @@ class Service:
         self._was_interrupted = True
         sessions.forsake()
         if isinstance(error, SparkLostError):
-            from cdc_core.spark.session import forget_lost
+            from cdc_core.spark import forget_lost
 
             forget_lost()
         self._note_waiting(error)
@@ -246,7 +246,6 @@ def _ours(error: Exception) -> CdcError | None:
 
 def _of_spark(error: Exception) -> CdcError | None:
     """Whatever connection is refused while Java has ended, this is why."""
-    from cdc_core.spark.errors import spark_lost
-    from cdc_core.spark.session import is_lost
+    from cdc_core.spark import is_lost, spark_lost
 
     return spark_lost(error, is_lost=is_lost())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config import ConnectorConfig
 from cdc_core.errors import ConfigError
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 
 if TYPE_CHECKING:
-    from cdc_core.events.kafka.signals import SignalTopic
+    from cdc_core.events import SignalTopic
 
 
 def require_channels(config: ConnectorConfig) -> None:
@@ -37,8 +37,7 @@ def channel_findings(config: ConnectorConfig) -> list[Finding]:
 
 def signal_topic(config: ConnectorConfig) -> SignalTopic:
     """Open the topic. Raises ConfigError."""
-    from cdc_core.events.kafka.settings import consumer_settings
-    from cdc_core.events.kafka.signals import SignalTopic
+    from cdc_core.events import SignalTopic, consumer_settings
 
     signals, name = config.signals, config.schema.topic_prefix
     given = dict(signals.signal_consumer)

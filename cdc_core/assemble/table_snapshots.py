@@ -136,7 +136,7 @@ def _taken(
     on_notification: OnNotification | None,
 ) -> tuple[list[SnapshotReport], Mapping[TableId, CdcError]]:
     """Return the reports, and the errors of the tables that could not be read alone."""
-    from cdc_core.spark.errors import received
+    from cdc_core.spark import received
 
     metered = meter(context)
     with (
@@ -165,7 +165,7 @@ def reread(
     their turn. Reports and errors are those of ``SnapshotRun.reread``; OlderTransactionsError is a table's error until
     the transactions have ended that it waits for.
     """
-    from cdc_core.spark.errors import received
+    from cdc_core.spark import received
 
     with context.source() as source:
         found = _readable(context, source, numbers, unsent)
@@ -186,7 +186,7 @@ def blocking_snapshot(
     So are those that wait for older transactions (``unsent``, the same object at every attempt). ``numbers`` are the
     numbers of the tables' new schema versions. The error of a table that cannot be read is its result.
     """
-    from cdc_core.spark.errors import received
+    from cdc_core.spark import received
 
     with context.source() as source:
         found = _readable(context, source, numbers, unsent)

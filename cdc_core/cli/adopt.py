@@ -9,8 +9,7 @@ import click
 from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.errors import ConfigError
-from cdc_core.offsets.java_map import is_map, read_map, write_map
-from cdc_core.offsets.reports import HandBack
+from cdc_core.offsets import HandBack, is_map, read_map, write_map
 from cdc_core.private_files import write_private
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cdc_core.cli.exits import DONE
-from cdc_core.dagster_home.write import CONNECTORS, INSTANCE, WORKSPACE, write_home
+from cdc_core.dagster_home import CONNECTORS, INSTANCE, WORKSPACE, write_home
 
 
 @click.command("dagster-home", short_help="Write the settings of a Dagster instance.")

@@ -38,7 +38,7 @@ def command(folder: Path, seconds: float | None, rate: int, sinks: str) -> int:
 
     Prints the URL of Dagster's UI and, every few seconds, the row counts of source and lake. Ctrl-C stops everything.
     """
-    from cdc_core.demo.run import Demo, DemoHooks, DemoState
+    from cdc_core.demo import Demo, DemoHooks, DemoState
 
     console = Console(soft_wrap=True)
 

@@ -23,8 +23,8 @@ import click
 
 from cdc_core.cli.exits import describe
 from cdc_core.errors import CdcError
-from cdc_core.observe.options import LogFormat
-from cdc_core.spark.quiet_start import RELAYED, VERBOSE_VARIABLE
+from cdc_core.observe import LogFormat
+from cdc_core.spark import RELAYED, VERBOSE_VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from cdc_core.cli.logs import is_json, say
 from cdc_core.engine.reports import RoundReport, judgements_of
-from cdc_core.quality.check_report import RuleResult
+from cdc_core.quality import RuleResult
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotProgress
 

@@ -13,8 +13,7 @@ from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
     from cdc_core.engine.reports import LakeJudgement
-    from cdc_core.quality.check_report import RuleResult
-    from cdc_core.quality.project import SuiteReport
+    from cdc_core.quality import RuleResult, SuiteReport
 
 
 @click.group("quality", short_help="Manage and test quality rules.")

@@ -7,7 +7,7 @@ import logging
 import click
 from rich.console import Console
 
-from cdc_core.assemble.service import Service, ServiceHooks
+from cdc_core.assemble import Service, ServiceHooks
 from cdc_core.cli.arguments import ConnectorFile, config_argument, max_seconds, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up

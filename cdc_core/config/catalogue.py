@@ -10,16 +10,13 @@ from typing import Any
 
 from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine.options import EngineOptions
-from cdc_core.events.envelope.options import EnvelopeOptions
-from cdc_core.events.format.options import FormatOptions
-from cdc_core.events.kafka.options import KafkaOptions
-from cdc_core.events.transform.options import TransformOptions
+from cdc_core.events import EnvelopeOptions, FormatOptions, KafkaOptions, TransformOptions
 from cdc_core.lake.options import LakeOptions
-from cdc_core.observe.options import ObserveOptions
+from cdc_core.observe import ObserveOptions
 from cdc_core.option import Property, properties_of
 from cdc_core.postgres.options import PostgresOptions
-from cdc_core.quality.options import QualityOptions
-from cdc_core.reconcile.options import ReconcileOptions
+from cdc_core.quality import QualityOptions
+from cdc_core.reconcile import ReconcileOptions
 from cdc_core.schema.options import SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions

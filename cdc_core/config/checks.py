@@ -8,8 +8,7 @@ from typing import Any
 from cdc_core.config.reach import out_of_reach
 from cdc_core.config.references import has_reference
 from cdc_core.errors import ConfigError
-from cdc_core.events.format.options import FormatOptions
-from cdc_core.events.kafka.options import KafkaOptions
+from cdc_core.events import FormatOptions, KafkaOptions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import MASK, properties_of
 from cdc_core.postgres.options import InProgress, OutputPlugin, PostgresOptions
@@ -86,8 +85,7 @@ def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Ite
     """A file for Kafka Connect may name classes of transforms and formats that wal2lake does not have."""
     if not packages["transforms"].transforms and packages["formats"] == FormatOptions():
         return
-    from cdc_core.events.format.outlet import make_outlet
-    from cdc_core.events.transform.chain import make_chain
+    from cdc_core.events import make_chain, make_outlet
 
     try:
         make_outlet(packages["transforms"], packages["formats"])
@@ -104,9 +102,7 @@ def _kafka(packages: Mapping[str, Any]) -> Iterable[str]:
     """Yield what keeps events from being written to Kafka: settings, transforms and formats."""
     if "kafka" not in packages["engine"].sinks:
         return
-    from cdc_core.events.format.outlet import make_outlet
-    from cdc_core.events.kafka.settings import admin_settings, producer_settings
-    from cdc_core.events.kafka.topics import TopicRules
+    from cdc_core.events import TopicRules, admin_settings, make_outlet, producer_settings
 
     kafka: KafkaOptions = packages["kafka"]
     for examine in (
@@ -134,7 +130,7 @@ def _topic_routing(schema: SchemaOptions) -> Iterable[str]:
             yield f"{names[0]} is missing: topic.naming.strategy needs it."
         if getattr(schema, regex) and not getattr(schema, replacement):
             yield f"{names[1]} is missing: {names[0]} is set."
-    from cdc_core.events.envelope.routing import routing_of
+    from cdc_core.events import routing_of
 
     try:
         routing_of(schema)

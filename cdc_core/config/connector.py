@@ -14,15 +14,12 @@ from cdc_core.config.properties_file import parse_properties
 from cdc_core.config.reader import PropertyReader, Setting
 from cdc_core.engine.options import EngineOptions
 from cdc_core.errors import ConfigError
-from cdc_core.events.envelope.options import EnvelopeOptions
-from cdc_core.events.format.options import FormatOptions
-from cdc_core.events.kafka.options import KafkaOptions
-from cdc_core.events.transform.options import TransformOptions
+from cdc_core.events import EnvelopeOptions, FormatOptions, KafkaOptions, TransformOptions
 from cdc_core.lake.options import LakeOptions
-from cdc_core.observe.options import ObserveOptions
+from cdc_core.observe import ObserveOptions
 from cdc_core.postgres.options import PostgresOptions
-from cdc_core.quality.options import QualityOptions
-from cdc_core.reconcile.options import ReconcileOptions
+from cdc_core.quality import QualityOptions
+from cdc_core.reconcile import ReconcileOptions
 from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
@@ -30,7 +27,7 @@ from cdc_core.snapshot.signals.options import SignalOptions
 from cdc_core.types.options import TypeOptions
 
 if TYPE_CHECKING:
-    from cdc_core.events.format.outlet import EventOutlet
+    from cdc_core.events import EventOutlet
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ class ConnectorConfig:
         ``is_raw``: as bytes of messages, not as lines (``EventOutlet``). Raises ConfigError if a class is unknown or a
         property of one is not valid.
         """
-        from cdc_core.events.format.outlet import make_outlet
+        from cdc_core.events import make_outlet
 
         try:
             return make_outlet(self.transforms, self.formats, is_raw=is_raw)

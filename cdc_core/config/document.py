@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cdc_core.config.catalogue import TRANSLATED, declared_by_package
-from cdc_core.config.explain import as_text
+from cdc_core.config.explanation import as_text
 from cdc_core.config.reach import reaches
 from cdc_core.option import Property, PropertyStatus
 

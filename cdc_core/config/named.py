@@ -14,10 +14,10 @@ from cdc_core.config.catalogue import find
 from cdc_core.config.connector import ConnectorConfig
 from cdc_core.config.reader import Setting
 from cdc_core.config.references import has_reference
-from cdc_core.observe.options import FreshnessWindow
+from cdc_core.observe import FreshnessWindow
 from cdc_core.option import Named
 from cdc_core.postgres.options import IdentityRule, PublicationAutocreateMode
-from cdc_core.quality.options import UserRule
+from cdc_core.quality import UserRule
 from cdc_core.schema.options import KeyRule
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.patterns import compile_pattern

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cdc_core.demo.processes import free_port
 from cdc_core.errors import TransientError
-from cdc_core.spark.ivy import java, retrieve
+from cdc_core.spark import java, retrieve
 
 VERSION = "4.2.0"
 JARS_VARIABLE = "WAL2LAKE_KAFKA_JARS"

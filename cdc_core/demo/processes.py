@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cdc_core.dagster_home.write import INSTANCE, shipped
+from cdc_core.dagster_home import INSTANCE, shipped
 from cdc_core.errors import TransientError
 
 _START_SECONDS = 600.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cdc_core.engine.run_state import WaitingRun
 from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lsn import Lsn
-from cdc_core.quality.check_report import CheckReport
+from cdc_core.quality import CheckReport
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.reports import IncrementalProgress
 from cdc_core.snapshot.reports import SnapshotReport

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from cdc_core.engine.run_state import process_start
 from cdc_core.private_files import private_folder
-from cdc_core.spark.java_process import java_option
+from cdc_core.spark import java_option
 
 _FOLDER = "tmp"
 _LONGEST = 60  # of a folder with sockets

@@ -9,8 +9,8 @@ def main() -> None:
     """Serve Spark with workers that have Great Expectations loaded."""
     # A fork has no threads of its parent. Read when numpy is imported, so nothing is imported before.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from cdc_core.quality.great_expectations import library
-    from cdc_core.spark.daemon import serve
+    from cdc_core.quality import library
+    from cdc_core.spark import serve
 
     serve(library)
 

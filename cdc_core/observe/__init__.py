@@ -1,1 +1,47 @@
-"""External view of a running connector: its options for Dagster and metrics."""
+"""The external view of a running connector: metrics for Prometheus, data docs over HTTP, and options for Dagster.
+
+``ObserveOptions`` are the settings, with ``CheckLevel``, ``FreshnessWindow``, ``LogFormat`` and ``TABLE_CHECKS``.
+``ConnectorMetrics`` counts what a run reports (``Queue``, ``ConnectionCounts``), and ``metrics_of`` serves it over
+HTTP. ``pages_folder``, ``data_docs_url`` and ``DATA_DOCS_FOLDER`` say where data docs are.
+
+Metrics may be updated and read by any thread, and start from zero in each process. Nothing here waits for the run, and
+no failure of an HTTP request affects it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdc_core.door import lazily
+
+if TYPE_CHECKING:
+    from cdc_core.observe.endpoint import metrics_of as metrics_of
+    from cdc_core.observe.metrics import ConnectionCounts as ConnectionCounts
+    from cdc_core.observe.metrics import ConnectorMetrics as ConnectorMetrics
+    from cdc_core.observe.metrics import Queue as Queue
+    from cdc_core.observe.options import TABLE_CHECKS as TABLE_CHECKS
+    from cdc_core.observe.options import CheckLevel as CheckLevel
+    from cdc_core.observe.options import FreshnessWindow as FreshnessWindow
+    from cdc_core.observe.options import LogFormat as LogFormat
+    from cdc_core.observe.options import ObserveOptions as ObserveOptions
+    from cdc_core.observe.static_pages import DATA_DOCS_FOLDER as DATA_DOCS_FOLDER
+    from cdc_core.observe.static_pages import data_docs_url as data_docs_url
+    from cdc_core.observe.static_pages import pages_folder as pages_folder
+
+lazily(
+    __name__,
+    {
+        "CheckLevel": "options",
+        "ConnectionCounts": "metrics",
+        "ConnectorMetrics": "metrics",
+        "DATA_DOCS_FOLDER": "static_pages",
+        "FreshnessWindow": "options",
+        "LogFormat": "options",
+        "ObserveOptions": "options",
+        "Queue": "metrics",
+        "TABLE_CHECKS": "options",
+        "data_docs_url": "static_pages",
+        "metrics_of": "endpoint",
+        "pages_folder": "static_pages",
+    },
+)

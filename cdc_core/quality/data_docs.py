@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cdc_core.observe.static_pages import pages_folder
+from cdc_core.observe import pages_folder
 from cdc_core.quality.check_report import CheckReport, RuleResult
 from cdc_core.quality.great_expectations import library
 from cdc_core.quality.rules import CONDITION

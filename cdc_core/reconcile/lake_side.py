@@ -18,7 +18,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.reconcile.row_hash import RowHash
 from cdc_core.reconcile.rows import Compared, is_among
-from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
+from cdc_core.spark import balanced, parallelism, run_tasks
 
 _AT_ONCE = 16_384
 # Rows whose digests one job returns: Spark allows a gigabyte.

@@ -137,7 +137,7 @@ class Quarantining:
 
         Raises TransientError after repeated conflicts.
         """
-        from cdc_core.quality.duck import as_quarantine_rows  # loads DuckDB, which is needed for refused rows only
+        from cdc_core.quality import as_quarantine_rows  # loads DuckDB, which is needed for refused rows only
 
         epoch, files = epoch_of(self.scope), list[DataFile]()
         changelog = DeltaTable.open(self.paths.changelog(self.table.id))

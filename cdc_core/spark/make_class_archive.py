@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cdc_core.spark.class_archive import archive_in, sized
-from cdc_core.spark.run_tasks import run_tasks
 from cdc_core.spark.session import class_archive, get_session
+from cdc_core.spark.tasks import run_tasks
 
 _SECONDS = 600
 _TABLE = "(id BIGINT, a STRING, n DECIMAL(10,2), at TIMESTAMP, many ARRAY<INT>, kept MAP<STRING, STRING>) USING delta"

@@ -11,8 +11,7 @@ import dagster as dg
 
 from cdc_core.engine.reports import StreamReport
 from cdc_core.errors import CdcError
-from cdc_core.observe.options import TABLE_CHECKS
-from cdc_core.observe.static_pages import DATA_DOCS_FOLDER
+from cdc_core.observe import DATA_DOCS_FOLDER, TABLE_CHECKS
 from cdc_core.schema.table import TableId
 from wal2lake.pipelines.assets.notification_events import NotificationEvents
 from wal2lake.pipelines.checks.changes import changes_result, expectations_key
@@ -264,7 +263,7 @@ class StreamEvents:
 
     def _data_docs(self) -> metadata.Metadata:
         """Great Expectations' pages about this run's judgements, in the connector's state folder."""
-        from cdc_core.quality.data_docs import write_data_docs
+        from cdc_core.quality import write_data_docs
 
         try:
             places = {str(table): self._facts.place(table) for table in self._tally.tables()}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
-from cdc_core.quality.check_report import CheckReport
+from cdc_core.quality import CheckReport
 from wal2lake.pipelines.checks.tables import REPORTED_BY, SUITE
 from wal2lake.pipelines.connector.keys import changes_key
 from wal2lake.pipelines.connector.site import Site

@@ -8,7 +8,7 @@ import dagster as dg
 
 from cdc_core.engine.reports import LakeJudgement, TableStatus
 from cdc_core.errors import CdcError
-from cdc_core.observe.options import TABLE_CHECKS, CheckLevel
+from cdc_core.observe import TABLE_CHECKS, CheckLevel
 from cdc_core.schema.table import TableId
 from wal2lake.pipelines.connector.keys import lake_key
 from wal2lake.pipelines.connector.site import Site

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config import ConnectorConfig
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.schema.table import TableSchema
 from wal2lake.pipelines.connector import catalogue

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cdc_core.config.connector import ConnectorConfig, load
+from cdc_core.config import ConnectorConfig, load
 from cdc_core.errors import CdcError
 from cdc_core.lake.delta.storage import Storage, spark_settings
 from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.observe.static_pages import data_docs_url
+from cdc_core.observe import data_docs_url
 from cdc_core.postgres.options import OutputPlugin
 from cdc_core.schema.table import TableSchema
 from wal2lake.pipelines.connector.discovery import fill_catalogues, known_tables

@@ -22,7 +22,7 @@ from cdc_core.lake.delta.storage import Storage
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
-from cdc_core.observe.options import CheckLevel, FreshnessWindow
+from cdc_core.observe import CheckLevel, FreshnessWindow
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.notifications import Notification

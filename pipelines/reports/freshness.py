@@ -14,7 +14,7 @@ from datetime import timedelta
 import dagster as dg
 
 from cdc_core.engine.reports import TableStatus
-from cdc_core.observe.options import FreshnessWindow
+from cdc_core.observe import FreshnessWindow
 from cdc_core.schema.table import TableId
 from cdc_core.selection.patterns import compile_pattern
 from wal2lake.pipelines.connector.keys import lake_key

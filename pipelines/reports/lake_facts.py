@@ -11,7 +11,7 @@ import dagster as dg
 
 from cdc_core.engine.reports import resuming
 from cdc_core.errors import CdcError
-from cdc_core.observe.static_pages import DATA_DOCS_FOLDER, pages_folder
+from cdc_core.observe import DATA_DOCS_FOLDER, pages_folder
 from cdc_core.schema.table import TableId, TableSchema
 from wal2lake.pipelines.connector import catalogue
 from wal2lake.pipelines.connector.keys import source_key

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_core.engine.reports import LakeJudgement, StreamReport
-from cdc_core.quality.check_report import CheckReport, RuleResult
+from cdc_core.quality import CheckReport, RuleResult
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from wal2lake.pipelines.reports.stream_tally import ChangesTotals, TableTotals

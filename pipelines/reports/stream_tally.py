@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from cdc_core.engine.reports import BatchReport, MergeReport, RoundReport
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
-from cdc_core.quality.check_report import CheckReport, RuleResult, both
+from cdc_core.quality import CheckReport, RuleResult, both
 from cdc_core.schema.table import TableId
 
 

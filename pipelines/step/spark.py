@@ -8,7 +8,7 @@ from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
 from pydantic import PrivateAttr
 
-from cdc_core.spark.session import get_session
+from cdc_core.spark import get_session
 
 
 class QuietSparkResource(LazyPySparkResource):  # type: ignore[misc]

@@ -4,7 +4,7 @@ import pytest
 
 from cdc_core.errors import CommitConflictError, ConversionError, LakeError, ProtocolError, TransientError
 from cdc_core.spark.errors import received
-from cdc_core.spark.run_tasks import run_tasks
+from cdc_core.spark.tasks import run_tasks
 
 pytestmark = pytest.mark.spark
 

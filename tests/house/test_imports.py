@@ -14,6 +14,7 @@ PACKAGE = ROOT / "cdc_core" / "__init__.py"
 
 ROWS = [
     {
+        "cdc_core.door",
         "cdc_core.errors",
         "cdc_core.lsn",
         "cdc_core.visibility",

@@ -18,10 +18,9 @@ from cdc_core.assemble.start.offset_source import OffsetPlace, stored_offset
 from cdc_core.assemble.start.recorded_stream import RecordedStream
 from cdc_core.engine.reading.continuity import Break
 from cdc_core.errors import ConfigError, SourceError
-from cdc_core.events.stream.output import Position
+from cdc_core.events import Position
 from cdc_core.lsn import Lsn
-from cdc_core.offsets.delivered import Adoption, Delivered
-from cdc_core.offsets.reports import AdoptReport
+from cdc_core.offsets import Adoption, AdoptReport, Delivered
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableSchema

@@ -9,7 +9,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import Events, envelope_context
 from cdc_core.engine.reports import Until
 from cdc_core.errors import ConfigError
-from cdc_core.events.stream.output import EnvelopeOutput
+from cdc_core.events import EnvelopeOutput
 from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.notifications import Notification, Notifier
 from cdc_core.snapshot.signals.channels import Inbox

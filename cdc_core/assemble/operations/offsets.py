@@ -7,8 +7,7 @@ from cdc_core.assemble.kafka import stored_position
 from cdc_core.assemble.start.continuity import Continuity
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
-from cdc_core.offsets.offset import offset_json
-from cdc_core.offsets.reports import HandBack
+from cdc_core.offsets import HandBack, offset_json
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableSchema

@@ -17,14 +17,14 @@ from cdc_core.schema.unseen import streamed
 
 if TYPE_CHECKING:
     from cdc_core.lake.checks.table_checks import TableChecks
-    from cdc_core.quality.project import SuiteReport
+    from cdc_core.quality import SuiteReport
 
 _RULES = "wal2lake.quality.rules.path"
 
 
 def init(context: RunContext) -> list[SuiteReport]:
     """Make the project of the rules' folder, or bring its suites up to date with the source's catalogue."""
-    from cdc_core.quality.project import make_project, write_suite
+    from cdc_core.quality import make_project, write_suite
 
     folder = context.config.quality.quality_rules_path
     if not folder:

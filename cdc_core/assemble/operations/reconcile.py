@@ -26,13 +26,16 @@ from cdc_core.selection.options import ROW_OPERATIONS
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake.stores.reconciliations import ReconciliationLog
-    from cdc_core.reconcile.between import SlotChanges
-    from cdc_core.reconcile.changelog import ChangelogCheck
-    from cdc_core.reconcile.compare import Comparisons
-    from cdc_core.reconcile.partial import ComparedPart
-    from cdc_core.reconcile.repair_run import RepairRun
-    from cdc_core.reconcile.reports import ReconcileReport, TableResult
-    from cdc_core.reconcile.target import Records
+    from cdc_core.reconcile import (
+        ChangelogCheck,
+        ComparedPart,
+        Comparisons,
+        ReconcileReport,
+        Records,
+        RepairRun,
+        SlotChanges,
+        TableResult,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,7 @@ def reconcile(
 
     Raises CdcError; what concerns one table alone is in its result.
     """
-    from cdc_core.reconcile.journal import Journal
-    from cdc_core.reconcile.reports import ReconcileReport, left_out
-    from cdc_core.reconcile.run import ReconcileRun
-    from cdc_core.reconcile.view import SourceView
+    from cdc_core.reconcile import Journal, ReconcileReport, ReconcileRun, SourceView, left_out
 
     config, tell = context.config, on_table or (lambda result: None)
     config.require_lake()
@@ -115,7 +115,7 @@ def reconcile(
 
 def _slot_changes(context: RunContext, source: Source, compared: list[TableSchema]) -> SlotChanges:
     """What is in the slot of the tables that are compared."""
-    from cdc_core.reconcile.between import SlotChanges
+    from cdc_core.reconcile import SlotChanges
 
     return SlotChanges(
         context.config.postgres,
@@ -130,9 +130,7 @@ def _slot_changes(context: RunContext, source: Source, compared: list[TableSchem
 def _comparisons(
     context: RunContext, source: Source, records: Records, slot: SlotChanges, asked: ReconcileRequest
 ) -> Comparisons:
-    from cdc_core.reconcile.compare import Comparisons
-    from cdc_core.reconcile.read_plan import ReadPlan
-    from cdc_core.reconcile.source_side import ReadPace
+    from cdc_core.reconcile import Comparisons, ReadPace, ReadPlan
 
     options = context.config.reconcile
     plan = ReadPlan(source, options.reconcile_rows_per_second, is_sample=asked.sample is not None)
@@ -141,7 +139,7 @@ def _comparisons(
 
 
 def _changelog_check(context: RunContext, records: Records, asked: ReconcileRequest) -> ChangelogCheck:
-    from cdc_core.reconcile.changelog import ChangelogCheck
+    from cdc_core.reconcile import ChangelogCheck
 
     most_bytes = context.config.reconcile.reconcile_changelog_bytes
     return ChangelogCheck(records.paths, records.scope, asked.limit, most_bytes)
@@ -163,7 +161,7 @@ def _part(context: RunContext, asked: ReconcileRequest, tables: Sequence[TableId
     """Which rows are compared; a table that was never compared as a whole is."""
     from cdc_core.lake.epochs import epoch_of
     from cdc_core.lake.stores.reconciliations import read_reconciliations
-    from cdc_core.reconcile.partial import ComparedPart
+    from cdc_core.reconcile import ComparedPart
 
     if asked.sample is not None:
         return ComparedPart(sample=asked.sample, seed=time.time_ns())
@@ -191,8 +189,7 @@ def _repair_run(
     from cdc_core.lake.slice.lake_tables import LakeTables
     from cdc_core.lake.slice.task import SliceTask
     from cdc_core.lake.slice.write import LakeWriter
-    from cdc_core.reconcile.repair import Repair
-    from cdc_core.reconcile.repair_run import RepairRun
+    from cdc_core.reconcile import Repair, RepairRun
 
     config = context.config
     with context.run_folder() as folder, closing(ChunkConnection(config.postgres)) as connection:
@@ -232,7 +229,7 @@ def _records(context: RunContext) -> Records:
     from cdc_core.lake.epochs import epoch_of
     from cdc_core.lake.stores.schema_log import SchemaLog
     from cdc_core.lake.stores.snapshot_log import read_snapshots
-    from cdc_core.reconcile.target import Records
+    from cdc_core.reconcile import Records
 
     config, paths, scope = context.config, context.paths, context.scope
     return Records(

@@ -9,8 +9,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
 from cdc_core.assemble.signals.source_table import signal_table
-from cdc_core.events.stream.signals import EnvelopeSignals
-from cdc_core.events.stream.table_rows import TableRows
+from cdc_core.events import EnvelopeSignals, TableRows
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.snapshot.incremental.progress import Progress

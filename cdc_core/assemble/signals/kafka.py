@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from cdc_core.assemble.signal_topic import signal_topic
-from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config import ConnectorConfig
 from cdc_core.snapshot.signals.parse import MalformedSignalError, Signal, read_line
 
 if TYPE_CHECKING:
-    from cdc_core.events.kafka.signals import SignalTopic
+    from cdc_core.events import SignalTopic
 
 _log = logging.getLogger(__name__)
 

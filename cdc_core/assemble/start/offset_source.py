@@ -8,8 +8,7 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.errors import ConfigError
-from cdc_core.offsets.entries import StoredOffset, choose, from_text
-from cdc_core.offsets.java_map import MOST_BYTES, is_map, read_map
+from cdc_core.offsets import MOST_BYTES, StoredOffset, choose, from_text, is_map, read_map
 
 _FILE_SETTING = "offset.storage.file.filename"
 _TOPIC = "connect-offsets"
@@ -77,8 +76,7 @@ def _from_file(context: RunContext, path: Path) -> StoredOffset:
 
 
 def _from_topic(context: RunContext, topic: str, servers: str) -> StoredOffset:
-    from cdc_core.events.kafka.offset_topic import read_offsets
-    from cdc_core.events.kafka.settings import consumer_settings
+    from cdc_core.events import consumer_settings, read_offsets
 
     config = context.config
     has_own = config.kafka.bootstrap_servers or any(name == "bootstrap.servers" for name, _ in config.kafka.producer)

@@ -17,8 +17,7 @@ from cdc_core.decode.pgoutput.stream_state import LogicalMessage, RelationRun, S
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
-from cdc_core.offsets.delivered import Delivered, DeliveredPart
-from cdc_core.offsets.offset import DebeziumOffset
+from cdc_core.offsets import DebeziumOffset, Delivered, DeliveredPart
 
 _BEGIN, _COMMIT = ord("B"), ord("C")
 

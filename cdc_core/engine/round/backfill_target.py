@@ -22,7 +22,7 @@ from cdc_core.lake.slice.order import Merge
 from cdc_core.lsn import last_begin
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.refused import told
-from cdc_core.spark.run_tasks import run_tasks
+from cdc_core.spark import run_tasks
 
 _log = logging.getLogger(__name__)
 

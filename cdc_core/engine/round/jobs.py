@@ -14,7 +14,7 @@ from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
-from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
+from cdc_core.spark import balanced, parallelism, run_tasks
 
 # Fixed cost of a slice (open, commit, check), expressed as a number of rows.
 _SLICE_ROWS = 2_000

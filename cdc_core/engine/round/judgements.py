@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cdc_core.engine.reports import RoundReport, judgements_of
-from cdc_core.quality.check_report import CheckReport, both
+from cdc_core.quality import CheckReport, both
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Judgements:
         """Build data docs; ``places``: quarantine tables by schema.table. Logs a warning on failure."""
         if not self._found:
             return
-        from cdc_core.quality.data_docs import write_data_docs  # loads the library, which takes seconds
+        from cdc_core.quality import write_data_docs  # loads the library, which takes seconds
 
         try:
             write_data_docs(Path(self._docs_path).resolve(), self._found.values(), places)

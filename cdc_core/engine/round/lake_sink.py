@@ -33,8 +33,7 @@ from cdc_core.lake.slice.order import Replay
 from cdc_core.lake.stores.rounds import RoundLog
 from cdc_core.lake.stores.stream_tables import StreamTables
 from cdc_core.lsn import Lsn
-from cdc_core.quality.constraints import ConstraintsSeen
-from cdc_core.quality.options import NONE_RECENT
+from cdc_core.quality import NONE_RECENT, ConstraintsSeen
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport

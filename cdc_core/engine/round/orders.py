@@ -16,7 +16,7 @@ from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.lake.slice.order import Merge, MergeOrder, Replay, SliceOrder, SnapshotInForce, SpoolFiles, TargetSchema
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.lsn import just_after
-from cdc_core.quality.constraints import ConstraintsSeen
+from cdc_core.quality import ConstraintsSeen
 from cdc_core.schema.table import TableId, TableSchema
 
 

@@ -8,7 +8,7 @@ from cdc_core.engine.reports import MergeReport
 from cdc_core.errors import ChangesRefusedError
 from cdc_core.lake.slice.outcome import Applied, SliceOutcome
 from cdc_core.lsn import Lsn
-from cdc_core.quality.check_report import CheckReport, RuleResult
+from cdc_core.quality import CheckReport, RuleResult
 
 
 def merge_report(outcome: SliceOutcome, applied: Applied) -> MergeReport:

@@ -43,7 +43,7 @@ from cdc_core.lake.slice.order import Replay, SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lsn import Lsn
-from cdc_core.quality.options import RecentChanges
+from cdc_core.quality import RecentChanges
 from cdc_core.schema.table import TableId
 
 

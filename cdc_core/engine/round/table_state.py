@@ -32,7 +32,7 @@ from cdc_core.lake.stores.rounds import RecordedTable
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
 from cdc_core.lsn import Lsn
-from cdc_core.quality.options import NONE_RECENT, RecentChanges
+from cdc_core.quality import NONE_RECENT, RecentChanges
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 

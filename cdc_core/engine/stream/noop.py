@@ -15,7 +15,7 @@ from cdc_core.lake.rows.spool import ReadSpoolFiles, in_groups
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
-from cdc_core.spark.run_tasks import parallelism, run_tasks
+from cdc_core.spark import parallelism, run_tasks
 
 
 class NoopSink:

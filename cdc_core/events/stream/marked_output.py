@@ -23,7 +23,7 @@ from cdc_core.events.stream.acknowledged import Acknowledged, OnBatch
 from cdc_core.events.stream.output import ROOM_SECONDS, Output, Position
 from cdc_core.events.stream.segments import Segments
 from cdc_core.lsn import Lsn
-from cdc_core.offsets.delivered import Delivered
+from cdc_core.offsets import Delivered
 from cdc_core.snapshot.incremental.progress import Progress
 
 _log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from cdc_core.events.stream.segments import Segments, SlotSegments
 from cdc_core.events.stream.signals import EnvelopeSignals
 from cdc_core.events.stream.table_rows import TableRows
 from cdc_core.lsn import Lsn
-from cdc_core.offsets.delivered import Delivered
+from cdc_core.offsets import Delivered
 from cdc_core.postgres.heartbeat import HeartbeatAction
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.source import Source

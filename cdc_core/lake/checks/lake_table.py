@@ -10,8 +10,7 @@ from cdc_core.lake.checks.table_checks import TableChecks, results_of
 from cdc_core.lake.delete_columns import CURRENT, DELETED, POSITION, is_live
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.quality.check_report import CheckReport
-from cdc_core.quality.rules import Severity
+from cdc_core.quality import CheckReport, Severity
 from cdc_core.schema.table import TableSchema
 
 _RESCUED = "__rescued"
@@ -24,7 +23,7 @@ def judge_lake_table(checks: TableChecks, table: TableSchema, lake: DeltaTable) 
 
     Rules on the form and the order of changes do not apply. Raises NotJudgedError if a rule cannot be evaluated.
     """
-    from cdc_core.quality.whole_table import columns_read, judge_whole  # loads DuckDB
+    from cdc_core.quality import columns_read, judge_whole  # loads DuckDB
 
     name, rules = str(table.id), checks.rules_on_rows(table, lake.schema.names)
     columns = columns_read(name, rules, as_reads(lake.schema.empty_table()).schema)

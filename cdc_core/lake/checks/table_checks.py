@@ -13,16 +13,26 @@ from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.quality.check_report import CheckReport, RuleResult
-from cdc_core.quality.constraints import constraint_marks
-from cdc_core.quality.options import Limits, QualityOptions, RecentChanges
-from cdc_core.quality.rule_files import RuleFiles
-from cdc_core.quality.rules import CONDITION, KEY_UNIQUE, By, Origin, Rule, Severity, rules_for
+from cdc_core.quality import (
+    CONDITION,
+    KEY_UNIQUE,
+    By,
+    CheckReport,
+    Limits,
+    Origin,
+    QualityOptions,
+    RecentChanges,
+    Rule,
+    RuleFiles,
+    RuleResult,
+    Severity,
+    constraint_marks,
+    rules_for,
+)
 from cdc_core.schema.table import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from cdc_core.quality.evaluate import Checked
-    from cdc_core.quality.report import RuleVerdict
+    from cdc_core.quality import Checked, RuleVerdict
 
 # The rules of each table as last created in this process: a task is unpickled again for every slice.
 _made: dict[TableId, tuple[tuple[object, ...], tuple[Rule, ...]]] = {}
@@ -49,7 +59,7 @@ class TableChecks:
 
     def rule_problems(self, tables: Iterable[TableSchema]) -> list[str]:
         """Return what is wrong with the user's rules for these tables; no row is read."""
-        from cdc_core.quality.evaluate import require_valid  # loads DuckDB
+        from cdc_core.quality import require_valid  # loads DuckDB
 
         problems = []
         for table in tables:
@@ -124,7 +134,7 @@ class TableChecks:
         """
         if not self._options.quality_enabled:
             return None
-        from cdc_core.quality.evaluate import check  # loads DuckDB, which only the tasks need
+        from cdc_core.quality import check  # loads DuckDB, which only the tasks need
 
         known = {**(since or {})}
         return check(
@@ -199,7 +209,7 @@ class TableChecks:
         rules, expectations = self._files.rules(table.id), self._files.suite(table.id).expectations
         if not rules and not expectations:
             return ()
-        from cdc_core.quality.file_rules import rules_of_files  # loads DuckDB
+        from cdc_core.quality import rules_of_files  # loads DuckDB
 
         return rules_of_files(table, rules, expectations, types)
 
@@ -245,7 +255,7 @@ def _refused_expectations(rules: tuple[Rule, ...]) -> list[str]:
     own = [rule for rule in rules if rule.origin is Origin.USER and rule.kind != CONDITION]
     if not own:
         return []
-    from cdc_core.quality.great_expectations import problem  # loads the library, which takes seconds
+    from cdc_core.quality import problem  # loads the library, which takes seconds
 
     found = [(rule, problem(rule)) for rule in own]
     return [f"Expectation {rule.plain_name}: {wrong}." for rule, wrong in found if wrong]
@@ -259,7 +269,7 @@ def report_of(found: Checked) -> CheckReport:
 
 def results_of(verdicts: Iterable[RuleVerdict]) -> tuple[RuleResult, ...]:
     """The results of rules, for a report."""
-    from cdc_core.quality.evaluate import expected, observed  # loads DuckDB, as what made the verdicts did
+    from cdc_core.quality import expected, observed  # loads DuckDB, as what made the verdicts did
 
     return tuple(
         RuleResult(

@@ -106,7 +106,7 @@ def spark_settings(path: str) -> dict[str, str]:
 def reach(session: Any, path: str, storage: Storage) -> None:
     """Configure a running Spark session to access ``path``; does nothing for other file systems."""
     if is_s3(path):
-        from cdc_core.spark.s3_log_store import install
+        from cdc_core.spark import install
 
         install(session.sparkContext)
         hadoop = session.sparkContext._jsc.hadoopConfiguration()

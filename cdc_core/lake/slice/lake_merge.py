@@ -40,11 +40,11 @@ from cdc_core.lake.slice.schema_versions import Decoded, by_schema_version, keye
 from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.lake.stores.changelog import between, cut_within, read_changes
 from cdc_core.lsn import just_after
-from cdc_core.quality.options import Limits
+from cdc_core.quality import Limits
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.quality.evaluate import Checked
+    from cdc_core.quality import Checked
 
 _log = logging.getLogger(__name__)
 

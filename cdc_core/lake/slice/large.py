@@ -57,12 +57,11 @@ from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lake.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
 from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.lake.stores.changelog import files_between, stream_changes
-from cdc_core.quality.check_report import CheckReport, both
-from cdc_core.quality.options import Limits
+from cdc_core.quality import CheckReport, Limits, both
 from cdc_core.schema.table import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from cdc_core.quality.evaluate import Checked
+    from cdc_core.quality import Checked
 
 _log = logging.getLogger(__name__)
 

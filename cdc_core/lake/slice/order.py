@@ -20,8 +20,7 @@ from cdc_core.lake.rows.shown import ShownByLake
 from cdc_core.lake.schema.project import SchemaStep
 from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.stores.changelog import Reached
-from cdc_core.quality.check_report import CheckReport
-from cdc_core.quality.options import NONE_RECENT, RecentChanges
+from cdc_core.quality import NONE_RECENT, CheckReport, RecentChanges
 from cdc_core.schema.table import TableId, TableSchema
 
 Position = tuple[int, int]

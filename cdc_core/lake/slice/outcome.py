@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lake.slice.upkeep import UpkeepOrder
-from cdc_core.quality.check_report import CheckReport
+from cdc_core.quality import CheckReport
 from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.table import TableId
 

@@ -15,7 +15,7 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.slice.large import LargeSlice
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.schema_versions import Decoded
-from cdc_core.quality.check_report import CheckReport
+from cdc_core.quality import CheckReport
 
 
 @dataclass(frozen=True, slots=True)

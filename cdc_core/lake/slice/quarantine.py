@@ -37,12 +37,11 @@ from cdc_core.lake.stores.quarantine import (
     waiting_rows,
     write_quarantine,
 )
-from cdc_core.quality.options import Limits
-from cdc_core.quality.rules import KEY_UNIQUE
+from cdc_core.quality import KEY_UNIQUE, Limits
 from cdc_core.schema.table import TableSchema
 
 if TYPE_CHECKING:
-    from cdc_core.quality.evaluate import Checked
+    from cdc_core.quality import Checked
 
 _POSITION = ["__commit_lsn", "__tx_index"]
 Judge = Callable[[pa.Table], "Checked | None"]
@@ -239,7 +238,7 @@ def _new_rows(table: TableSchema, rows: pa.Table, effects: np.ndarray, found: Ch
 
 
 def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key: Sequence[str]) -> pa.Table:
-    from cdc_core.quality.duck import as_quarantine_rows  # loads DuckDB, which only the tasks need
+    from cdc_core.quality import as_quarantine_rows  # loads DuckDB, which only the tasks need
 
     made = as_quarantine_rows(rows, pa.array(reasons, pa.list_(pa.string())), key)
     return made.append_column("effects", pa.array(effects, pa.int8()))

@@ -31,7 +31,7 @@ from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.settings import SnapshotSettings
 from cdc_core.snapshot.refused import Quarantining, discard, summed, told
 from cdc_core.snapshot.reports import SnapshotReport
-from cdc_core.spark.errors import received
+from cdc_core.spark import received
 
 _log = logging.getLogger(__name__)
 

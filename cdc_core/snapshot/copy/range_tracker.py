@@ -22,7 +22,7 @@ from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.resume import EarlierAttempts, TakeOut, can_resume, marks_of, resumption
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import RangeResult
-from cdc_core.spark.run_tasks import balanced, parallelism, run_tasks
+from cdc_core.spark import balanced, parallelism, run_tasks
 
 
 class RangeTracker:

@@ -19,7 +19,7 @@ from cdc_core.snapshot.copy.plan import batches
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import CopyRanges, RangeOrder, RangeResult
 from cdc_core.snapshot.refused import RefusedFile
-from cdc_core.spark.run_tasks import run_tasks
+from cdc_core.spark import run_tasks
 
 
 @dataclass(slots=True, eq=False)

@@ -55,7 +55,7 @@ from cdc_core.snapshot.locks import lock_tables
 from cdc_core.snapshot.refused import discard
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
-from cdc_core.spark.run_tasks import parallelism
+from cdc_core.spark import parallelism
 
 # Attempts to read a table that is altered while it is read.
 _TRIES = 5

@@ -38,7 +38,7 @@ from cdc_core.snapshot.incremental.staged import RangeFacts, RangeToRead
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.snapshot.notifications import ScanStatus
 from cdc_core.snapshot.unsent import UnsentChanges, published_as
-from cdc_core.spark.run_tasks import run_tasks
+from cdc_core.spark import run_tasks
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import pytest
 
 from cdc_core.config.catalogue import find
 from cdc_core.config.connector import from_entries, load
-from cdc_core.config.explain import explain
+from cdc_core.config.explanation import explain
 from cdc_core.errors import ConfigError
 from cdc_core.postgres.options import IdentityRule, LsnFlushMode, SslMode
 from cdc_core.quality.options import UserRule

@@ -2,7 +2,7 @@
 
 from cdc_core.config.catalogue import PACKAGES
 from cdc_core.config.connector import from_entries
-from cdc_core.config.explain import explain
+from cdc_core.config.explanation import explain
 from cdc_core.option import MASK, properties_of
 
 ENTRIES = {

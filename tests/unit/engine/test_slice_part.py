@@ -16,7 +16,7 @@ from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOutcome, bytes_of, cut, joined, large_among
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.schema.table import TableId
-from cdc_core.spark.run_tasks import balanced
+from cdc_core.spark.tasks import balanced
 from tests.delta.source_model import KEYLESS, TABLE
 from tests.support.sampling import examples
 

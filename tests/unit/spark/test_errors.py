@@ -4,7 +4,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError, get_return_value
 
 from cdc_core.errors import ConfigError, LakeError, SparkLostError
-from cdc_core.spark import run_tasks
+from cdc_core.spark import tasks
 from cdc_core.spark.errors import received, sent, spark_lost
 
 
@@ -36,11 +36,11 @@ def test_executors_without_the_package_or_with_another_version_are_named(monkeyp
     text = "x\n  File \"serializers.py\", line 474\nModuleNotFoundError: No module named 'cdc_core.spark'\n\tat org"
     with pytest.raises(ConfigError, match="executors has no module cdc_core"), received("reading"):
         raise Py4JError(text)
-    run_tasks.require_version(run_tasks.__version__)
+    tasks.require_version(tasks.__version__)
     with pytest.raises(ConfigError, match=r"wal2lake 0\.0\.1, and the driver has"), received("reading"):
-        monkeypatch.setattr(run_tasks, "__version__", "0.0.1")
+        monkeypatch.setattr(tasks, "__version__", "0.0.1")
         try:
             with sent():
-                run_tasks.require_version("0.1.0")
+                tasks.require_version("0.1.0")
         except Exception as error:
             raise Py4JError(f"Job aborted: {error}") from None
