@@ -21,15 +21,15 @@ from deltalake import DeltaTable as OtherTable
 
 from benchmarks.macro.snapshot import PROGRAM, Bench, filled, keep, spread
 from benchmarks.server import bench_server
+from cdc_core.lake.compare.lake_side import LakeSide
+from cdc_core.lake.compare.row_hash import RowHash
+from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.rows.copy_out import copied, own_rows_sql
-from cdc_core.reconcile.lake_side import LakeSide
-from cdc_core.reconcile.row_hash import RowHash
-from cdc_core.reconcile.rows import Compared
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.options import TypeOptions

@@ -17,7 +17,9 @@ from cdc_core.lsn import Lsn, lsn_or_time
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.reconcile import Key, KeyList, ReconcileReport, TableResult
+    from cdc_core.lake.compare.differences import KeyList
+    from cdc_core.reconcile import ReconcileReport, TableResult
+    from cdc_core.schema.table import Key
 
 # As after a usage error: 1 means that rows differ.
 _NOT_COMPARED = WRONG_USE

@@ -2,7 +2,7 @@
 
 Comparing  ``ReconcileRun`` compares a ``ComparedPart`` of each table (all rows, keys that changed since a moment, or a
            sample) under a ``SourceView``, a read-only snapshot of the source that is read by a ``ReadPlan`` at a
-           ``ReadPace``. ``Comparisons`` is what all comparisons of a connector share: its ``Records`` of tables, and
+           ``ReadPace``. ``Comparisons`` is what all comparisons of a connector share, with
            ``SlotChanges``, which the slot has and the lake lacks. ``ChangelogCheck`` compares changelogs, too.
 Repairing  ``RepairRun`` writes the rows that differ (``Repair``), and compares them again.
 Results    ``ReconcileReport`` and ``TableResult``; ``left_out`` is that of a table that is not compared. ``Journal``
@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
-    from cdc_core.reconcile.between import SlotChanges as SlotChanges
-    from cdc_core.reconcile.changelog import ChangelogCheck as ChangelogCheck
     from cdc_core.reconcile.compare import Comparisons as Comparisons
     from cdc_core.reconcile.journal import Journal as Journal
     from cdc_core.reconcile.options import ReconcileOptions as ReconcileOptions
@@ -32,34 +30,28 @@ if TYPE_CHECKING:
     from cdc_core.reconcile.read_plan import ReadPlan as ReadPlan
     from cdc_core.reconcile.repair import Repair as Repair
     from cdc_core.reconcile.repair_run import RepairRun as RepairRun
-    from cdc_core.reconcile.reports import Key as Key
-    from cdc_core.reconcile.reports import KeyList as KeyList
     from cdc_core.reconcile.reports import ReconcileReport as ReconcileReport
     from cdc_core.reconcile.reports import TableResult as TableResult
     from cdc_core.reconcile.reports import left_out as left_out
     from cdc_core.reconcile.run import ReconcileRun as ReconcileRun
+    from cdc_core.reconcile.slot_changes import SlotChanges as SlotChanges
     from cdc_core.reconcile.source_side import ReadPace as ReadPace
-    from cdc_core.reconcile.target import Records as Records
     from cdc_core.reconcile.view import SourceView as SourceView
 
 lazily(
     __name__,
     {
-        "ChangelogCheck": "changelog",
         "ComparedPart": "partial",
         "Comparisons": "compare",
         "Journal": "journal",
-        "Key": "reports",
-        "KeyList": "reports",
         "ReadPace": "source_side",
         "ReadPlan": "read_plan",
         "ReconcileOptions": "options",
         "ReconcileReport": "reports",
         "ReconcileRun": "run",
-        "Records": "target",
         "Repair": "repair",
         "RepairRun": "repair_run",
-        "SlotChanges": "between",
+        "SlotChanges": "slot_changes",
         "SourceView": "view",
         "TableResult": "reports",
         "left_out": "reports",

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import NotComparableError
-from cdc_core.postgres.catalog.tables import TableSize
-from cdc_core.postgres.rows.copy_out import SnapshotReader
-from cdc_core.reconcile.between import ChangesInSlot, SlotChanges, between
-from cdc_core.reconcile.judge import (
+from cdc_core.lake.compare.between import ChangesInSlot, between
+from cdc_core.lake.compare.changed_keys import Since, keys_since
+from cdc_core.lake.compare.differences import Differences, KeyList
+from cdc_core.lake.compare.judge import (
     Between,
     DifferentRows,
     after_truncate,
@@ -34,17 +34,20 @@ from cdc_core.reconcile.judge import (
     judge_multiset,
     multiset_left,
 )
-from cdc_core.reconcile.lake_side import LakeSide
-from cdc_core.reconcile.partial import Since, keys_since, sampled_rows
+from cdc_core.lake.compare.lake_side import LakeSide
+from cdc_core.lake.compare.row_hash import RowHash
+from cdc_core.lake.compare.rows import is_among, surplus
+from cdc_core.lake.compare.rows_repair import Surplus, picked
+from cdc_core.lake.compare.target import Records, Target
+from cdc_core.postgres.catalog.tables import TableSize
+from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.reconcile.partial import sampled_rows
 from cdc_core.reconcile.read_plan import Reading, ReadPlan
-from cdc_core.reconcile.reports import Differences, Key, KeyList, TableResult
-from cdc_core.reconcile.row_hash import RowHash
-from cdc_core.reconcile.rows import is_among, surplus
-from cdc_core.reconcile.rows_repair import Surplus, picked
+from cdc_core.reconcile.reports import TableResult
+from cdc_core.reconcile.slot_changes import SlotChanges
 from cdc_core.reconcile.source_side import ReadPace, SourceSide
-from cdc_core.reconcile.target import Records, Target
 from cdc_core.reconcile.view import SourceView
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import Key, TableSchema
 
 # Rows that differ are held in memory to be told apart by their keys.
 _MOST_ROWS = 2_000_000

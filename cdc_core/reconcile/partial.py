@@ -5,34 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
-import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.delta.conform import conform
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import EpochRows
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import expired_app
-from cdc_core.lake.reduce.latest import Upserts, image_schema, numbered_keys
-from cdc_core.lake.rows.images import column
+from cdc_core.lake.compare.changed_keys import Since, distinct
+from cdc_core.lake.compare.lake_side import LakeSide
+from cdc_core.lake.compare.target import Target
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.lake.rows.survey import is_op
-from cdc_core.lake.stores.changelog import between as changes_between
-from cdc_core.lake.stores.changelog import files_between
-from cdc_core.lsn import Lsn
-from cdc_core.reconcile.between import ChangesInSlot, stored_changes
-from cdc_core.reconcile.lake_side import LakeSide
 from cdc_core.reconcile.read_plan import SAMPLE_ROWS
-from cdc_core.reconcile.rows import Compared
 from cdc_core.reconcile.source_side import SourceSide
-from cdc_core.reconcile.target import Target
 from cdc_core.schema.table import TableId
-
-_LAST = 2**62
-
-Since = Lsn | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +35,6 @@ class ComparedPart:
         return "sample" if self.sample is not None else "since" if self.since or self.is_since else "all"
 
 
-def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiting: ChangesInSlot) -> pa.Table | None:
-    """Return the keys that changes touch which were committed after an LSN, or not before a time.
-
-    The changes are those in the changelog, and all of those that are ``waiting`` in the slot.
-
-    Shape: keys[K] with the columns of ``KeyColumns.read``. None if all rows have to be compared: the table was
-    truncated or read since, or the changelog does not reach as far back. Raises NotComparableError for changes with
-    other columns.
-    """
-    table, compared = target.table.id, target.compared
-    changelog = DeltaTable.open(paths.changelog(table))
-    if compared.key is None or changelog is None or table in waiting.altered:
-        return None
-    low = int(since) if isinstance(since, Lsn) else 0
-    if low < target.version.read_at or changelog.txn(expired_app(scope, table)) is not None:
-        return None
-    parts, rows = [_none(compared)], EpochRows.of(changelog, scope)
-    for file in files_between(rows, low, _LAST):
-        found = changes_between(rows.read(file), low, _LAST)
-        if isinstance(since, datetime):
-            at = column(found, "__commit_ts").cast(pa.int64()).fill_null(0).to_numpy()
-            found = found.filter(pa.array(at >= int(since.timestamp() * 1_000_000)))
-        if found.num_rows and is_op(found, "t").any():
-            return None
-        if found.num_rows:
-            parts.append(_keys_of(stored_changes(found, target.typer, target.version.schema_version), compared))
-    for found in waiting.changes.get(table, ()):
-        if is_op(found, "t").any():
-            return None
-        parts.append(_keys_of(conform(found, target.typer.change_schema), compared))
-    return _distinct(pa.concat_tables(parts).combine_chunks(), compared)
-
-
 def sampled_rows(
     target: Target, source: SourceSide, lake: LakeSide, selects: Sequence[str], count: int, seed: int
 ) -> tuple[pa.Table, pa.Table]:
@@ -101,27 +50,7 @@ def sampled_rows(
     others = theirs.select(compared.key.read).combine_chunks()
     if keys.num_rows:
         others = others.filter(pa.array(KeyIndex.of(compared.key, keys)[0].match(others) < 0))
-    others = _distinct(others, compared)
+    others = distinct(others, compared)
     if others.num_rows:
         mine = pa.concat_tables([mine, source.of_keys(others)]).combine_chunks()
     return mine, lake.of_keys(pa.concat_tables([keys, others]).combine_chunks())
-
-
-def _none(compared: Compared) -> pa.Table:
-    assert compared.key is not None
-    return pa.schema([compared.schema.field(name) for name in compared.key.read]).empty_table()
-
-
-def _keys_of(changes: pa.Table, compared: Compared) -> pa.Table:
-    assert compared.key is not None
-    upserts = Upserts.of(changes, compared.key, image_schema(compared.schema))
-    return numbered_keys(changes, compared.key, upserts, is_op(changes, "d"))[1]
-
-
-def _distinct(keys: pa.Table, compared: Compared) -> pa.Table:
-    """Return each key once."""
-    assert compared.key is not None
-    if not keys.num_rows:
-        return keys
-    _, codes = KeyIndex.of(compared.key, keys)
-    return keys.take(pa.array(np.unique(codes, return_index=True)[1]))

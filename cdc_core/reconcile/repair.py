@@ -20,8 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.clock import now_us
-from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome, ChunkTask
 from cdc_core.errors import NotComparableError, TransientError
+from cdc_core.lake.chunks.chunk_file import ChunkFile
+from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome, ChunkTask
+from cdc_core.lake.compare.between import ShownBySource, between
+from cdc_core.lake.compare.judge import touched_keys
+from cdc_core.lake.compare.key_texts import key_texts
+from cdc_core.lake.compare.target import Target
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import changelog_position, lake_position
 from cdc_core.lake.rows.row_keys import KeyIndex
@@ -29,13 +34,9 @@ from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lsn import last_begin
 from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.reconcile.between import ShownBySource, SlotChanges, between
-from cdc_core.reconcile.judge import touched_keys
-from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.read_plan import Reading, has_texts
+from cdc_core.reconcile.slot_changes import SlotChanges
 from cdc_core.reconcile.source_side import typed
-from cdc_core.reconcile.target import Target
-from cdc_core.snapshot.incremental.chunk import ChunkFile
 
 _log = logging.getLogger(__name__)
 

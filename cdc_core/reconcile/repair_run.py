@@ -17,17 +17,18 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cdc_core.errors import CdcError, CommitConflictError, NotComparableError
+from cdc_core.lake.compare.changelog import ChangelogCheck
+from cdc_core.lake.compare.differences import Differences
+from cdc_core.lake.compare.judge import DifferentRows
+from cdc_core.lake.compare.key_texts import key_texts
+from cdc_core.lake.compare.rows_repair import write_surplus
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
-from cdc_core.reconcile.changelog import ChangelogCheck
 from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
-from cdc_core.reconcile.judge import DifferentRows
-from cdc_core.reconcile.key_texts import key_texts
 from cdc_core.reconcile.repair import Repair
-from cdc_core.reconcile.reports import Differences, Key, TableResult, Unrepaired
-from cdc_core.reconcile.rows_repair import write_surplus
+from cdc_core.reconcile.reports import TableResult, Unrepaired
 from cdc_core.reconcile.view import SourceView
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema.table import Key, TableSchema
 
 _log = logging.getLogger(__name__)
 

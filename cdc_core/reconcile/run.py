@@ -9,9 +9,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cdc_core.errors import CdcError, NotComparableError
+from cdc_core.lake.compare.changelog import ChangelogCheck
 from cdc_core.postgres.catalog.tables import TableSize
 from cdc_core.postgres.source import Source
-from cdc_core.reconcile.changelog import ChangelogCheck
 from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
 from cdc_core.reconcile.partial import ComparedPart
 from cdc_core.reconcile.reports import left_out

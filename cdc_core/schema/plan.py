@@ -266,3 +266,20 @@ def _new_labels(version: Version) -> Iterator[SchemaChange]:
         added = set(mark.parts) - set(known[mark.oid].parts) if mark.oid in known else set()
         if added and mark.kind == "e":
             yield SchemaChange(ChangeKind.ENUM_LABELS, detail=", ".join(sorted(label for _, label in added)))
+
+
+def same_layout(one: TableSchema, other: TableSchema) -> bool:
+    """Whether rows of both are read in the same way: same columns, types, key and replica identity."""
+    return (
+        [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in one.columns]
+        == [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in other.columns]
+        and row_key(one) == row_key(other)
+        and one.identity is other.identity
+        and one.oid == other.oid
+    )
+
+
+def same_columns(one: TableSchema, other: TableSchema) -> bool:
+    """Whether columns of one name are the same column: one that was dropped and added again is a different column."""
+    known = {column.name: column.attnum for column in one.columns if column.attnum}
+    return all(known.get(each.name, each.attnum) == each.attnum for each in other.columns if each.attnum)

@@ -18,6 +18,9 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _MARKS = frozenset('.|"')
 _PARTS = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
+Key = tuple[str | None, ...]
+"""The values of a key's columns as PostgreSQL's texts, in the key's order; None for NULL. Without a key: ()."""
+
 
 class TableId(NamedTuple):
     """A table's name in its database. Prints as ``schema.table``, the form that Debezium's regexes match."""

@@ -59,6 +59,8 @@ FLOORS = {
         {"spark"},
         {"write", "checks"},
         {"slice"},
+        {"chunks"},
+        {"compare"},
     ],
     "cdc_core.engine": [
         {"options", "run_state"},
@@ -87,7 +89,7 @@ FLOORS = {
         {"source", "preflight"},
     ],
     "cdc_core.snapshot": [
-        {"reports", "snapshotter", "sender_renewal", "refused"},
+        {"reports", "snapshotter", "sender_renewal"},
         {"options"},
         {"unsent", "locks"},
         {"modes", "notifications", "reread"},

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 import dagster as dg
 import pytest
 
+from cdc_core.lake.compare.differences import Differences, KeyList, State
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.reports import Differences, KeyList, ReconcileReport, State, TableResult, Unrepaired
+from cdc_core.reconcile.reports import ReconcileReport, TableResult, Unrepaired
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
 from wal2lake.pipelines.checks.source import EQUAL
 from wal2lake.pipelines.connector.keys import lake_key

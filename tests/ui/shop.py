@@ -16,9 +16,9 @@ from cdc_core.demo.connector import connector_text
 from cdc_core.demo.processes import DagsterProcesses, free_port
 from cdc_core.demo.server import DemoServer
 from cdc_core.errors import TransientError
+from cdc_core.lake.compare.differences import State
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.connect import connect
-from cdc_core.reconcile.reports import State
 from cdc_core.schema.table import TableId
 from tests.support.waits import unmet_by, wait_until
 

@@ -25,17 +25,10 @@ from cdc_core.schema.unseen import streamed
 from cdc_core.selection.options import ROW_OPERATIONS
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
+    from cdc_core.lake.compare.changelog import ChangelogCheck
+    from cdc_core.lake.compare.target import Records
     from cdc_core.lake.stores.reconciliations import ReconciliationLog
-    from cdc_core.reconcile import (
-        ChangelogCheck,
-        ComparedPart,
-        Comparisons,
-        ReconcileReport,
-        Records,
-        RepairRun,
-        SlotChanges,
-        TableResult,
-    )
+    from cdc_core.reconcile import ComparedPart, Comparisons, ReconcileReport, RepairRun, SlotChanges, TableResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +132,7 @@ def _comparisons(
 
 
 def _changelog_check(context: RunContext, records: Records, asked: ReconcileRequest) -> ChangelogCheck:
-    from cdc_core.reconcile import ChangelogCheck
+    from cdc_core.lake.compare.changelog import ChangelogCheck
 
     most_bytes = context.config.reconcile.reconcile_changelog_bytes
     return ChangelogCheck(records.paths, records.scope, asked.limit, most_bytes)
@@ -226,10 +219,10 @@ def _gone(
 
 
 def _records(context: RunContext) -> Records:
+    from cdc_core.lake.compare.target import Records
     from cdc_core.lake.epochs import epoch_of
     from cdc_core.lake.stores.schema_log import SchemaLog
     from cdc_core.lake.stores.snapshot_log import read_snapshots
-    from cdc_core.reconcile import Records
 
     config, paths, scope = context.config, context.paths, context.scope
     return Records(
@@ -237,7 +230,7 @@ def _records(context: RunContext) -> Records:
         scope,
         context.plan,
         config.lake.delete_modes,
-        config.snapshot,
+        config.snapshot.statement_of,
         frozenset(config.selection.skipped_operations) & ROW_OPERATIONS,
         SchemaLog(paths.schema_versions, {}).read(),
         read_snapshots(paths.snapshots, epoch_of(scope)),

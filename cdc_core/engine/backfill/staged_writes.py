@@ -28,8 +28,8 @@ from typing import Protocol
 
 from cdc_core import failpoints
 from cdc_core.engine.backfill.stored import StoredProgress
-from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome
 from cdc_core.errors import CdcError, LimitExceededError, NotJudgedError, RereadNeededError
+from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.stores.staged_rows import StagedRows
 from cdc_core.schema.table import TableId, TableSchema

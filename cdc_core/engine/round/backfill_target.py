@@ -11,17 +11,17 @@ import logging
 import time
 from collections.abc import Sequence
 
-from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome, ChunkTask
 from cdc_core.engine.round.lake import SourceWatch, Work
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.engine.schema.steps import same_columns, same_layout
 from cdc_core.errors import CdcError, TransientError
+from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome, ChunkTask
 from cdc_core.lake.schema.features import announce
 from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.write.refused_reads import told
 from cdc_core.lsn import last_begin
+from cdc_core.schema.plan import same_columns, same_layout
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.refused import told
 from cdc_core.spark import run_tasks
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from cdc_core.lake.schema.project import SchemaStep, StepColumn, own_columns
 from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.stores.schema_log import SchemaVersion
 from cdc_core.schema.changes import Projected
-from cdc_core.schema.plan import row_key
+from cdc_core.schema.plan import same_columns, same_layout
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.columns import EXCLUDED, plan_columns
 from cdc_core.types.registry import resolve
@@ -143,20 +143,3 @@ class SchemaSteps:
         if schema_version is None or schema_version.projection is None:
             return None
         return self.step(state, schema_version.table.id, schema_version)
-
-
-def same_layout(one: TableSchema, other: TableSchema) -> bool:
-    """Whether rows of both are read in the same way: same columns, types, key and replica identity."""
-    return (
-        [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in one.columns]
-        == [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in other.columns]
-        and row_key(one) == row_key(other)
-        and one.identity is other.identity
-        and one.oid == other.oid
-    )
-
-
-def same_columns(one: TableSchema, other: TableSchema) -> bool:
-    """Whether columns of one name are the same column: one that was dropped and added again is a different column."""
-    known = {column.name: column.attnum for column in one.columns if column.attnum}
-    return all(known.get(each.name, each.attnum) == each.attnum for each in other.columns if each.attnum)

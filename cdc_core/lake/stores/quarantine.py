@@ -4,8 +4,8 @@ A Delta table with one row per change row, identified by its position and the sn
 is in the changelog, from which it is read when it is replayed; ``row`` is its text for users.
 
 Rows that were read from the source (op r) have an index below -1, which no other row of the table's changelog has
-(``snapshot/refused``). Those of a snapshot are written before it is in force, under its token: they wait from the
-commit that puts it in force, whatever LSN is merged since.
+(``lake/write/refused_reads``). Those of a snapshot are written before it is in force, under its token: they wait from
+the commit that puts it in force, whatever LSN is merged since.
 
 A row is written, or its state changed, before the corresponding commit of the lake. So each contains the LSN up to
 which that commit merges the lake (``__round``) and its previous state: until the lake has reached that LSN, the new

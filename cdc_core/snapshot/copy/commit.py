@@ -23,13 +23,13 @@ from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.quarantine import end_former, quarantine_reads
 from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
+from cdc_core.lake.write.refused_reads import Quarantining, discard, summed, told
 from cdc_core.lake.write.replace import commit_snapshot
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.copy.range_tracker import RangeTracker
 from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.settings import SnapshotSettings
-from cdc_core.snapshot.refused import Quarantining, discard, summed, told
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.spark import received
 

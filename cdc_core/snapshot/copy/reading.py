@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.write.refused_reads import RefusedFile
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.copy.plan import batches
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import CopyRanges, RangeOrder, RangeResult
-from cdc_core.snapshot.refused import RefusedFile
 from cdc_core.spark import run_tasks
 
 

@@ -55,8 +55,8 @@ from cdc_core.lake.rows.survey import stored_visibility
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.range_log import FinishedRange
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot
+from cdc_core.lake.write.refused_reads import RefusedFile
 from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.refused import RefusedFile
 
 _MAX_XIDS = 2**30
 _TOLD = frozenset("cud")

@@ -37,6 +37,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, record_snapshots, tokens_before
+from cdc_core.lake.write.refused_reads import discard
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connection_string
 from cdc_core.postgres.source import OpenSnapshot, Source
@@ -52,7 +53,6 @@ from cdc_core.snapshot.copy.table_results import TableResults
 from cdc_core.snapshot.copy.task import CopyRanges, RangeResult
 from cdc_core.snapshot.copy.unaltered import unaltered
 from cdc_core.snapshot.locks import lock_tables
-from cdc_core.snapshot.refused import discard
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
 from cdc_core.spark import parallelism

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake.write.refused_reads import ReadChecks
 from cdc_core.schema.changes import LakeFeatures
 from cdc_core.snapshot.options import SnapshotOptions
-from cdc_core.snapshot.refused import ReadChecks
 
 
 @dataclass(frozen=True, slots=True)

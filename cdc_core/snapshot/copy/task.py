@@ -17,11 +17,11 @@ from cdc_core.errors import CdcError, LakeError, LockedError
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile, RowGate
 from cdc_core.lake.write.replace import write_rows
 from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.refused import ReadChecks, RefusedFile, RowGate
 
 _CHUNK_BYTES = 4 << 20
 # (snapshot, table) of ranges that a lock kept from being read: one wait a table is enough, whatever number of ranges.

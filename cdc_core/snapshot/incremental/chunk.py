@@ -16,25 +16,7 @@ from cdc_core.postgres.rows.chunk_sql import (
     own_chunk_sql,
 )
 from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.incremental.progress import Key
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkFile:
-    """One chunk: the path of an Arrow file of lake rows, their number, its pg_snapshot's text, and its floor.
-
-    ``floor`` is an LSN up to which the snapshot shows every commit. ``gone``: the path of an Arrow file of keys that
-    were asked for and were not found, "" for none. ``place``: its place in a file of staged rows, None for one of its
-    own.
-    """
-
-    path: str
-    rows: int
-    visible: str
-    floor: int
-    gone: str = ""
-    place: int | None = None
+from cdc_core.schema.table import Key, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

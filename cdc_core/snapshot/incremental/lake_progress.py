@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.progress import Key, Progress
+from cdc_core.schema.table import Key, TableId
+from cdc_core.snapshot.incremental.progress import Progress
 
 MAX_PASSES = 5
 # With more keys to be read again than this, the table is read again as a whole.

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdc_core.schema.table import TableId
-
-# The values of a key's columns as PostgreSQL's texts, in the key's order; None for NULL.
-Key = tuple[str | None, ...]
+from cdc_core.schema.table import Key, TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.staged_rows import write_staged
 from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.schema.table import Key
 from cdc_core.snapshot.incremental.bounds import Bound, floor_of, take_bound
 from cdc_core.snapshot.incremental.chunk import ChunkQuery
-from cdc_core.snapshot.incremental.progress import Key
 from cdc_core.snapshot.incremental.staged import RangeFacts
 
 _log = logging.getLogger(__name__)

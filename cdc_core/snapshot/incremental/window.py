@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.incremental.progress import Key
+from cdc_core.schema.table import Key, TableSchema
 from cdc_core.visibility import Visibility
 
 Bools = npt.NDArray[np.bool_]

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_core.engine.backfill import pace, staged_writes
-from cdc_core.engine.backfill.task import ChunkOrder, ChunkOutcome
 from cdc_core.errors import (
     CdcError,
     RereadNeededError,
     TransientError,
 )
+from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.staged import RangeToRead
 from cdc_core.snapshot.signals.parse import Signal

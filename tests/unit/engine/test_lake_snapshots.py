@@ -10,7 +10,6 @@ import pytest
 
 from cdc_core.engine.backfill import pace, staged_writes
 from cdc_core.engine.backfill.staged_writes import MAX_TRIES
-from cdc_core.engine.backfill.task import ChunkOutcome
 from cdc_core.errors import (
     LimitExceededError,
     LockedError,
@@ -19,6 +18,7 @@ from cdc_core.errors import (
     SourceError,
     TransientError,
 )
+from cdc_core.lake.chunks.task import ChunkOutcome
 from cdc_core.lsn import Lsn
 from cdc_core.snapshot.incremental.lake_progress import MAX_PASSES
 from cdc_core.snapshot.incremental.progress import Collection

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 import pytest
 
 from cdc_core.errors import LakeError
+from cdc_core.lake.compare.between import ChangesInSlot, LakeVersion, ShownBySource, between, stored_changes
+from cdc_core.lake.compare.changed_keys import keys_since
+from cdc_core.lake.compare.changelog import check_changelog
+from cdc_core.lake.compare.key_texts import key_texts
+from cdc_core.lake.compare.lake_side import LakeSide
+from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.target import Target
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.reconcile.between import ChangesInSlot, LakeVersion, ShownBySource, between, stored_changes
-from cdc_core.reconcile.changelog import check_changelog
-from cdc_core.reconcile.key_texts import key_texts
-from cdc_core.reconcile.lake_side import LakeSide
-from cdc_core.reconcile.partial import keys_since
-from cdc_core.reconcile.rows import Compared
-from cdc_core.reconcile.target import Target
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.options import TypeOptions
 from tests.delta.source_model import TABLE

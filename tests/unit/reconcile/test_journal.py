@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cdc_core.lake.compare.differences import ChangelogFound, Differences, KeyList, State
 from cdc_core.lake.stores.reconciliations import ReconciliationLog, read_reconciliations
 from cdc_core.lsn import Lsn
 from cdc_core.reconcile.journal import Journal
-from cdc_core.reconcile.reports import ChangelogFound, Differences, KeyList, State, TableResult
+from cdc_core.reconcile.reports import TableResult
 from cdc_core.schema.table import TableId
 
 FOUND = Differences(missing=KeyList(2, (("1",), ("2",))))

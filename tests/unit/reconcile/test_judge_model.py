@@ -5,12 +5,12 @@ import random
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.compare.judge import Between, after_truncate, judge_keyed, judge_multiset
+from cdc_core.lake.compare.key_texts import key_texts
+from cdc_core.lake.compare.rows import Compared, is_among, surplus
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.schema.lake_schema import lake_schema
-from cdc_core.reconcile.judge import Between, after_truncate, judge_keyed, judge_multiset
-from cdc_core.reconcile.key_texts import key_texts
-from cdc_core.reconcile.rows import Compared, is_among, surplus
 from tests.delta.source_model import ROW
 from tests.support.spark import AT, change_schema
 from tests.unit.lake.test_chunk_rows_model import KEY, Server, key_of

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.compare.key_texts import key_list, key_texts
+from cdc_core.lake.compare.rows import is_among, surplus
 from cdc_core.lake.rows.row_keys import KeyColumns
-from cdc_core.reconcile.key_texts import key_list, key_texts
-from cdc_core.reconcile.rows import is_among, surplus
 from cdc_core.reconcile.source_side import ReadPace
 
 

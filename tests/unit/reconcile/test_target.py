@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import pytest
 
 from cdc_core.errors import LakeError, NotComparableError
+from cdc_core.lake.compare.target import Records
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.schema_log import Pause, SchemaVersion, TableHistory
-from cdc_core.reconcile.target import Records
 from cdc_core.schema.table import Column
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.options import SnapshotOptions
@@ -35,7 +35,7 @@ def records(one, **more):
         "histories": {TABLE.id: TableHistory({1: SchemaVersion(1, TABLE)})},
         "snapshots": {},
     }
-    return Records(one.paths, SLOT, PLAN, DeleteModes(), SnapshotOptions(), **{**usual, **more})
+    return Records(one.paths, SLOT, PLAN, DeleteModes(), SnapshotOptions().statement_of, **{**usual, **more})
 
 
 def test_a_table_in_the_lake_is_compared(one):

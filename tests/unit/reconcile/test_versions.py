@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.versions import WrongVersions, wrong_versions
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.rows.survey import in_order
 from cdc_core.lake.schema.lake_schema import lake_schema
-from cdc_core.reconcile.rows import Compared
-from cdc_core.reconcile.versions import WrongVersions, wrong_versions
 from tests.delta.kept_model import KeptModel, Version
 from tests.delta.source_model import ROW, SourceTable
 from tests.support.content import MemoryContent

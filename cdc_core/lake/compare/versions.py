@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.delete_columns import COLUMNS, FROM_LSN, POSITION, TO_INDEX, TO_LSN, is_live
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
@@ -26,7 +27,6 @@ from cdc_core.lake.reduce.history import VersionedSlice, version_slice
 from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import is_op
-from cdc_core.reconcile.rows import Compared
 
 _LAST = np.int64(2**62)
 Positions = np.ndarray

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdc_core.engine.schema.steps import same_columns, same_layout
 from cdc_core.errors import LakeError, NotComparableError, TableError
+from cdc_core.lake.compare.between import LakeVersion
+from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.readable import open_complete, open_own
@@ -22,10 +23,8 @@ from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.schema_log import TableHistory
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
-from cdc_core.reconcile.between import LakeVersion
-from cdc_core.reconcile.rows import Compared
+from cdc_core.schema.plan import same_columns, same_layout
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.options import SnapshotOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +47,15 @@ class Target:
 class Records:
     """What the lake has recorded of its tables, and how they are captured.
 
-    ``skipped`` are operations whose changes are not captured. ``histories`` and ``snapshots`` are as of the start; a
-    later snapshot is looked up.
+    ``own_statement`` returns the user's SELECT by which a table is read, None for most. ``skipped`` are operations
+    whose changes are not captured. ``histories`` and ``snapshots`` are as of the start; a later snapshot is looked up.
     """
 
     paths: LakePaths
     scope: str
     plan: TypingPlan
     modes: DeleteModes
-    snapshot: SnapshotOptions
+    own_statement: Callable[[TableId], str | None]
     skipped: frozenset[str]
     histories: Mapping[TableId, TableHistory]
     snapshots: Mapping[tuple[TableId, int], TakenSnapshot]
@@ -70,7 +69,7 @@ class Records:
         if history is not None and history.paused is not None:
             since = f"{history.paused.since:%Y-%m-%d %H:%M:%S} UTC"
             raise NotComparableError(f"it has been paused since {since}: {history.paused.reason}")
-        if self.snapshot.statement_of(table.id) is not None:
+        if self.own_statement(table.id) is not None:
             raise NotComparableError("snapshot.select.statement.overrides decides which of its rows are in the lake")
         if self.skipped:
             left = ", ".join(sorted(self.skipped))

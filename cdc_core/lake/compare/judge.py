@@ -22,15 +22,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.compare.differences import Differences, KeyList
+from cdc_core.lake.compare.key_texts import key_list
+from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.reduce.latest import Upserts, image_schema, images_of_keys, numbered_keys, reduce_slice
 from cdc_core.lake.rows.images import column, image, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.survey import is_op, unsent
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.reconcile.key_texts import key_list
-from cdc_core.reconcile.reports import Differences, KeyList
-from cdc_core.reconcile.rows import Compared
 
 Bools = np.ndarray
 

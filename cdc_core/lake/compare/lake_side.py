@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import LakeError
+from cdc_core.lake.compare.row_hash import RowHash
+from cdc_core.lake.compare.rows import Compared, is_among
 from cdc_core.lake.delete_columns import CURRENT, DELETED, is_live
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.reconcile.row_hash import RowHash
-from cdc_core.reconcile.rows import Compared, is_among
 from cdc_core.spark import balanced, parallelism, run_tasks
 
 _AT_ONCE = 16_384

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from cdc_core.clock import now_us
 from cdc_core.lake.apply.multiset_rows import MultisetChanges
+from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.target import Target
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import META
 from cdc_core.lake.reduce.multiset import NetRows, taken
@@ -20,8 +22,6 @@ from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column
 from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
 from cdc_core.lake.slice.task import SliceTask
-from cdc_core.reconcile.rows import Compared
-from cdc_core.reconcile.target import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,14 @@ from the slot, which is not moved.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
-from cdc_core.decode.pgoutput.tuples import decode_rows
-from cdc_core.decode.plugin import Translator
-from cdc_core.engine.reading.batch_builder import truncate_row
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.schema.steps import same_columns, same_layout
-from cdc_core.errors import NotComparableError, SourceError
+from cdc_core.errors import NotComparableError
+from cdc_core.lake.compare.judge import Between
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
@@ -33,22 +24,12 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.survey import hidden, in_order
-from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of, viewed
 from cdc_core.lake.stores.changelog import read_changes, read_positions
 from cdc_core.lake.stores.quarantine import refused_among, waiting_rows
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.postgres.replication import slot as slots
-from cdc_core.postgres.replication.peek import peek
-from cdc_core.postgres.server import sendable_end
-from cdc_core.reconcile.judge import Between
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.table import TableId
 from cdc_core.visibility import Visibility
-
-_POLL_SECONDS = 0.05
-_FLUSH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,96 +69,6 @@ class ChangesInSlot:
 
     changes: dict[TableId, list[pa.Table]] = field(default_factory=dict)
     altered: set[TableId] = field(default_factory=set)
-
-
-class SlotChanges:
-    """The changes that the slot had not confirmed when they were asked for first. For one thread.
-
-    ``translator`` turns the plug-in's messages into pgoutput's, ``registry`` describes the relations in them.
-    ``tables`` are the compared tables, as they are now.
-    """
-
-    def __init__(
-        self,
-        options: PostgresOptions,
-        registry: Callable[[], TableRegistry],
-        translator: Callable[[], Translator],
-        plan: TypingPlan,
-        tables: Sequence[TableSchema],
-        wait_seconds: float,
-    ) -> None:
-        self._options = options
-        self._registry = registry
-        self._translator = translator
-        self._plan = plan
-        self._tables = {table.id: table for table in tables}
-        self._wait_seconds = wait_seconds
-        self._known: tuple[Lsn, ChangesInSlot] | None = None
-
-    def upto(self, lsn: Lsn) -> ChangesInSlot:
-        """Return the changes up to an LSN that the changelogs may lack; none if a run has stored all of them.
-
-        Raises NotComparableError if a running stream does not get there in time, SourceError without a slot.
-        """
-        if self._known is None or self._known[0] < lsn:
-            with connect(self._options) as connection:
-                self._known = lsn, self._found(connection, lsn)
-        return self._known[1]
-
-    def position(self) -> tuple[Lsn, bool]:
-        """Return the LSN up to which the changelogs have every change, and whether a run streams."""
-        with connect(self._options) as connection:
-            slot = slots.inspect(connection, self._options.slot_name)
-            return slot.confirmed_lsn or Lsn(0), bool(slot.active)
-
-    def _found(self, connection: Connection, lsn: Lsn) -> ChangesInSlot:
-        deadline = time.monotonic() + self._wait_seconds
-        while True:
-            slot = slots.inspect(connection, self._options.slot_name)
-            if not slot.exists or slot.confirmed_lsn is None:
-                raise SourceError(
-                    f"Replication slot {self._options.slot_name} does not exist, so it is not known which changes the "
-                    "lake lacks.",
-                    "Take a new snapshot of the tables.",
-                )
-            if slot.confirmed_lsn >= lsn:
-                return ChangesInSlot()
-            if not slot.active:
-                return self._peeked(connection, lsn)
-            if time.monotonic() >= deadline:
-                raise NotComparableError(
-                    f"the running stream has not stored the changes up to {lsn} within {self._wait_seconds:g} s"
-                )
-            time.sleep(_POLL_SECONDS)
-
-    def _peeked(self, connection: Connection, lsn: Lsn) -> ChangesInSlot:
-        # A transaction that was committed asynchronously is visible before it is on disk, and decoded only then.
-        deadline = time.monotonic() + _FLUSH_SECONDS
-        while sendable_end(connection) < lsn and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        waiting, state, registry = ChangesInSlot(), StreamState(), self._registry()
-        with closing(self._translator()) as translator:
-            for segment in peek(connection, self._options, lsn):
-                for each in translator.feed(segment):
-                    self._note(waiting, sort_segment(each, state, registry.describe))
-        return waiting
-
-    def _note(self, waiting: ChangesInSlot, found: SortedSegment) -> None:
-        for run in found.runs:
-            table = self._tables.get(run.table.id)
-            if table is None:
-                continue
-            if not (same_layout(run.table, table) and same_columns(run.table, table)):
-                waiting.altered.add(table.id)
-                continue
-            typer = self._plan.typer(run.table)
-            rows = typer.changes(run.raw, decode_rows(run.raw, run.relation))
-            waiting.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
-        for cut in found.truncates:
-            for table in cut.tables:
-                if table.id in self._tables:
-                    rows = self._plan.typer(table).truncates(truncate_row(cut))
-                    waiting.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
 
 
 def between(

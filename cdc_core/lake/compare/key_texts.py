@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.lake.compare.differences import KeyList
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.images import column, texts_of
 from cdc_core.lake.rows.row_keys import KeyColumns
-from cdc_core.reconcile.reports import Key, KeyList
+from cdc_core.schema.table import Key
 
 # The lake's type of numeric without precision and scale (``types/numeric``).
 _ANY_NUMERIC = pa.decimal128(38, 18)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.engine.backfill.gate import ChunkGate
 from cdc_core.errors import CdcError, LakeError, RereadNeededError, TransientError
 from cdc_core.lake.apply.changes import Changes
 from cdc_core.lake.apply.chunk_rows import ChunkRows, key_texts, moved_unsent
+from cdc_core.lake.chunks.chunk_file import ChunkFile
+from cdc_core.lake.chunks.gate import ChunkGate
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.opened import opened
@@ -37,9 +38,7 @@ from cdc_core.lake.stores.quarantine import refused_among
 from cdc_core.lake.stores.snapshot_events import append_chunk
 from cdc_core.lake.stores.staged_rows import read_staged
 from cdc_core.schema.changes import DeltaFeature
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.incremental.chunk import ChunkFile
-from cdc_core.snapshot.incremental.progress import Key
+from cdc_core.schema.table import Key, TableId, TableSchema
 
 _log = logging.getLogger(__name__)
 

@@ -13,6 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import LakeError, NotComparableError
+from cdc_core.lake.compare.between import stored_changes
+from cdc_core.lake.compare.differences import ChangelogFound, KeyList
+from cdc_core.lake.compare.judge import after_truncate, touched_keys
+from cdc_core.lake.compare.key_texts import key_list
+from cdc_core.lake.compare.lake_side import LakeSide
+from cdc_core.lake.compare.target import Target
+from cdc_core.lake.compare.versions import wrong_versions
 from cdc_core.lake.delete_columns import CURRENT, POSITION
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
@@ -23,13 +30,6 @@ from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.stores.changelog import read_changes, read_positions
 from cdc_core.lake.stores.quarantine import refused_among, refused_reads
-from cdc_core.reconcile.between import stored_changes
-from cdc_core.reconcile.judge import after_truncate, touched_keys
-from cdc_core.reconcile.key_texts import key_list
-from cdc_core.reconcile.lake_side import LakeSide
-from cdc_core.reconcile.reports import ChangelogFound, KeyList
-from cdc_core.reconcile.target import Target
-from cdc_core.reconcile.versions import wrong_versions
 
 _POSITION = POSITION[:2]
 

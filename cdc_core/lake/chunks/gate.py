@@ -35,7 +35,7 @@ from cdc_core.lake.slice.quarantine import TableQuarantine, WaitingRows, settle
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.stores.quarantine import write_quarantine
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.snapshot.refused import Quarantining, RefusedRows, counted
+from cdc_core.lake.write.refused_reads import Quarantining, RefusedRows, counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.server_hash import hash_bytes, hash_float64, hash_int64, hash_uint32, high_half
 from cdc_core.lake.delta.conform import plain_type
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.images import column, validity
-from cdc_core.reconcile.rows import Compared
-from cdc_core.reconcile.server_hash import hash_bytes, hash_float64, hash_int64, hash_uint32, high_half
 from cdc_core.schema.pg_type import PgType, TypeKind
 
 Hashes = np.ndarray

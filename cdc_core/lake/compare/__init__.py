@@ -1,0 +1,1 @@
+"""A lake table compared with rows of its source, change by change, and rows written where they differ."""
