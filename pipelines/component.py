@@ -68,6 +68,21 @@ class Schedules(Model, Resolvable):
         }
 
 
+class JobSettings(Model, Resolvable):
+    """Settings of Spark of single jobs; they prevail over those of all."""
+
+    stream: dict[str, Value] | None = Field(default=None, description="Of runs that stream.")
+    snapshot: dict[str, Value] | None = Field(default=None, description="Of runs that read whole tables.")
+    incremental_snapshot: dict[str, Value] | None = Field(default=None, description="Of runs that read ranges.")
+    replay: dict[str, Value] | None = Field(default=None, description="Of runs that resume a table.")
+    maintenance: dict[str, Value] | None = Field(default=None, description="Of runs of maintenance.")
+
+    def settings(self) -> dict[str, dict[str, str]]:
+        """The settings by job."""
+        given = {name: getattr(self, name) or {} for name in type(self).model_fields}
+        return {name: {key: _text(value) for key, value in found.items()} for name, found in given.items()}
+
+
 class ConnectorParams(BaseModel):
     """What ``dg scaffold defs wal2lake.dagster.ConnectorComponent NAME`` may be given."""
 
@@ -144,6 +159,9 @@ class ConnectorComponent(StateBackedComponent, Model, Resolvable):
     spark_config: dict[str, Value] | None = Field(
         default=None,
         description="Settings of Spark for all runs, such as spark.master; the launchpad's spark_config prevails.",
+    )
+    job_spark_config: JobSettings | None = Field(
+        default=None, description="Settings of Spark of single jobs, such as snapshot: {spark.executor.instances: 8}."
     )
     schedules: Schedules | None = Field(default=None, description="When scheduled jobs run.")
     freshness: dict[str, str] | None = Field(
@@ -263,7 +281,8 @@ class ConnectorComponent(StateBackedComponent, Model, Resolvable):
         if not tables and state_path is not None:
             tables = catalogue.read_file(state_path)
         labels = Labels(tuple(self.key_prefix or ()), tuple(self.lake_key_prefix or ()), self.group_name or "")
-        return replace(made, labels=labels, tables=tables or made.tables)
+        by_job = self.job_spark_config.settings() if self.job_spark_config is not None else {}
+        return replace(made, labels=labels, tables=tables or made.tables, job_spark_settings=by_job)
 
     def _missing(self) -> list[str]:
         return [name for name, value in (self.properties or {}).items() if value is None]

@@ -13,6 +13,7 @@ from cdc_core.assemble.notifications import OnNotification, open_notifier
 from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.start.pauses import pause_unread
 from cdc_core.assemble.start.recorded_stream import expect_server
+from cdc_core.engine.run_state import RereadsFile
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import CdcError, LakeError, LimitExceededError, NotJudgedError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy
@@ -173,9 +174,18 @@ def reread(
         errors = {**found.failed, **{table.id: still_open([table], renews=renews) for table in found.waiting}}
         if not found.tables:
             return errors
-        with received("re-reading tables"):
-            run = _run(context, source, spark(), found.tables)
-            return errors | run.reread(found.tables, found.merged, numbers, on_progress)
+        file = RereadsFile(context.config.state_path, context.name, context.slot)
+
+        def note(progress: SnapshotProgress) -> None:
+            file.note(progress)
+            on_progress(progress)
+
+        try:
+            with received("re-reading tables"):
+                run = _run(context, source, spark(), found.tables)
+                return errors | run.reread(found.tables, found.merged, numbers, note)
+        finally:
+            file.clear()
 
 
 def blocking_snapshot(

@@ -114,7 +114,8 @@ def _print(console: Console, status: Status, file: ConnectorFile) -> None:
         _print_stream(console, status.stream)
     if status.kafka is not None:
         _print_kafka(console, status.kafka)
-    _print_incremental(console, status.incremental)
+    _print_progress(console, "incremental snapshot", status.incremental)
+    _print_progress(console, "re-read", status.rereads)
     _print_tables(console, status.tables)
     for own in status.own_tables:
         _print_own(console, own)
@@ -138,20 +139,22 @@ def _print(console: Console, status: Status, file: ConnectorFile) -> None:
             _print_quarantine(console, row, file)
 
 
-def _print_incremental(console: Console, found: Sequence[IncrementalProgress]) -> None:
+def _print_progress(console: Console, what: str, found: Sequence[IncrementalProgress]) -> None:
     for progress in found:
-        console.print(incremental_line(progress), highlight=False, markup=False)
+        console.print(progress_line(what, progress), highlight=False, markup=False)
 
 
-def incremental_line(progress: IncrementalProgress) -> str:
-    """Return the progress of an incremental snapshot in words."""
-    ranges = f"{progress.ranges_read} of {progress.ranges or '?'} ranges read, {progress.ranges_applied} in the lake"
+def progress_line(what: str, progress: IncrementalProgress) -> str:
+    """Return the progress of an incremental snapshot, or of a re-read, in words."""
+    ranges = f"{progress.ranges_read} of {progress.ranges or '?'} ranges read"
+    if what != "re-read":  # of which all ranges are in the lake at once
+        ranges += f", {progress.ranges_applied} in the lake"
     rows = f"{progress.rows:,} rows"
     if progress.rows_expected is not None:
         rows += f" of about {progress.rows_expected:,}"
     rate = f", {progress.rows_per_second:,.0f} rows/s" if progress.rows and progress.seconds else ""
     left = "" if not progress.seconds_left else f", about {duration(progress.seconds_left)} left"
-    return f"incremental snapshot of {progress.table}: {rows}, {ranges}{rate}{left}"
+    return f"{what} of {progress.table}: {rows}, {ranges}{rate}{left}"
 
 
 def slot_state(status: Status) -> str:

@@ -249,7 +249,8 @@ class Status:
     ``stream`` is None for a lake that has no record yet. ``waiting``: what the running process waits for.
     ``server_error`` is why the server could not be queried, empty if it could; everything about the slot is then None.
     ``lake_error`` is why the lake's own records could not be read. ``incremental`` are the incremental snapshots that
-    are under way: as the lake has them, which may be a range behind.
+    are under way: as the lake has them, which may be a range behind. ``rereads`` are the tables that a run of this host
+    reads again as a whole.
     """
 
     slot: str
@@ -269,6 +270,7 @@ class Status:
     lag_seconds: float | None = None
     own_tables: tuple[OwnTableStatus, ...] = ()
     incremental: tuple[IncrementalProgress, ...] = ()
+    rereads: tuple[IncrementalProgress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

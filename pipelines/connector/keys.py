@@ -45,6 +45,12 @@ def maintenance_key(site: Site, table: TableId) -> dg.AssetKey:
     return dg.AssetKey([*prefix(site), "maintenance", *site.key_parts(table, "_maintenance")])
 
 
+def is_maintenance(site: Site, key: dg.AssetKey) -> bool:
+    """Whether the key is that of a maintenance asset."""
+    begin = [*prefix(site), "maintenance"]
+    return list(key.path[: len(begin)]) == begin
+
+
 def topic_key(site: Site, table: TableId) -> dg.AssetKey:
     """The events of a table in Kafka, for a connector without a lake."""
     return dg.AssetKey([*_topic_prefix(site), *site.key_parts(table)])
@@ -60,7 +66,7 @@ def uses_slot(site: Site, key: dg.AssetKey) -> bool:
 
 def prefix(site: Site) -> list[str]:
     """How the connector's keys begin."""
-    return [part(one) for one in site.labels.prefix] or [part(site.name)]
+    return list(site.key_prefix)
 
 
 def _lake_prefix(site: Site) -> list[str]:

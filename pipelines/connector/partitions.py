@@ -23,7 +23,7 @@ def table_partitions(site: Site) -> dg.DynamicPartitionsDefinition:
 
 def partitions_name(site: Site) -> str:
     """The name of the tables' partitions definition in the instance."""
-    return f"{site.safe_name}_tables"
+    return f"{site.unique_name}_tables"
 
 
 def range_partitions(site: Site) -> dg.DynamicPartitionsDefinition:
@@ -33,7 +33,7 @@ def range_partitions(site: Site) -> dg.DynamicPartitionsDefinition:
 
 def ranges_name(site: Site) -> str:
     """The name of the ranges' partitions definition in the instance."""
-    return f"{site.safe_name}_ranges"
+    return f"{site.unique_name}_ranges"
 
 
 def table_of(range_key: str) -> TableId:

@@ -27,7 +27,7 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
-from wal2lake.pipelines.connector.key_parts import table_parts
+from wal2lake.pipelines.connector.key_parts import part, table_parts
 
 
 class SlotFacts(Protocol):
@@ -250,6 +250,8 @@ class Site:
     open: Callable[[], Engine]
     lake_path: str = ""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    # By the name of a job without the connector's: stream, snapshot, incremental_snapshot, replay, maintenance.
+    job_spark_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     file: Path | None = None
     snapshot_plan: SnapshotPlan = field(default_factory=SnapshotPlan)
     maintenance_cron: str = ""
@@ -296,6 +298,16 @@ class Site:
         """The name for jobs, sensors and resources: letters, digits and underscores."""
         return re.sub(r"\W", "_", self.name, flags=re.ASCII)
 
+    @property
+    def key_prefix(self) -> tuple[str, ...]:
+        """How the keys of the connector's assets begin."""
+        return tuple(part(one) for one in self.labels.prefix) or (part(self.name),)
+
+    @property
+    def unique_name(self) -> str:
+        """The name for what an instance has once, whatever its code locations: it differs as the assets' keys do."""
+        return "_".join(self.key_prefix)
+
     def group(self, kind: str = "") -> str:
         """The group of the assets of a kind: ``source``, ``lake``, ``maintenance``; else of snapshot and changes."""
         name = self.labels.group or self.safe_name
@@ -303,8 +315,11 @@ class Site:
 
     @property
     def pool(self) -> str:
-        """The pool that allows one run at a time to consume the slot."""
-        return f"slot_{re.sub(r'[^A-Za-z0-9_]', '_', self.slot)}"
+        """The pool that allows one run at a time to consume the slot.
+
+        Slots of two servers may have the same name, which often is Debezium's default.
+        """
+        return f"slot_{self.unique_name}_{re.sub(r'[^A-Za-z0-9_]', '_', self.slot)}"
 
     @property
     def ranges_pool(self) -> str:

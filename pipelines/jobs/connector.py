@@ -33,7 +33,7 @@ def incremental_job_name(site: Site) -> str:
 
 def jobs(site: Site) -> list[dg.UnresolvedAssetJobDefinition]:
     """All jobs of a connector."""
-    tags = {SLOT_TAG: site.slot}
+    tags = {SLOT_TAG: site.pool}
     where = "Kafka, after the initial snapshot," if site.is_kafka_only else "the changelog and lake tables"
     snapshot = dg.define_asset_job(
         snapshot_job_name(site),

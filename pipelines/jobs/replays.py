@@ -91,7 +91,7 @@ def replay_job(site: Site) -> dg.JobDefinition:
         description="Checks quarantined changes again and merges those that pass, in their original order; with accept "
         "or drop, accepts or discards them. A paused table whose cause is corrected resumes: its changes are merged "
         "from the changelog, and it is re-read only if that is not possible.",
-        tags={SLOT_TAG: site.slot},
+        tags={SLOT_TAG: site.pool},
         executor_def=dg.in_process_executor,
     )
     def job() -> None:

@@ -81,7 +81,7 @@ def run_to_come(instance: dg.DagsterInstance, site: Site, now: float) -> str | N
 
 def consumes_slot(run: dg.DagsterRun, site: Site) -> bool:
     """Whether the run consumes the slot, according to its job, tag, asset selection or, for a whole job, its pool."""
-    if run.job_name in (stream_job_name(site), snapshot_job_name(site)) or run.tags.get(SLOT_TAG) == site.slot:
+    if run.job_name in (stream_job_name(site), snapshot_job_name(site)) or run.tags.get(SLOT_TAG) == site.pool:
         return True
     if run.asset_selection is None:
         pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else None

@@ -230,5 +230,5 @@ def decide(site: Site, backlog: SlotFacts, last: Attempt, now: float) -> dg.Sens
         return dg.SkipReason(f"the last run did not advance the slot {site.slot}; waiting before the next run")
     run_key = f"{site.slot}:{attempt.confirmed}:{attempt.attempts}:{int(attempt.at)}"
     return dg.SensorResult(
-        run_requests=[dg.RunRequest(run_key=run_key, tags={SLOT_TAG: site.slot})], cursor=json.dumps(asdict(attempt))
+        run_requests=[dg.RunRequest(run_key=run_key, tags={SLOT_TAG: site.pool})], cursor=json.dumps(asdict(attempt))
     )

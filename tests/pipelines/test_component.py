@@ -23,7 +23,9 @@ from tests.support.spark import SETTINGS
 from tests.support.waits import patient
 from wal2lake.dagster import ConnectorComponent
 from wal2lake.pipelines.connector import catalogue
+from wal2lake.pipelines.connector.partitions import partitions_name, ranges_name
 from wal2lake.pipelines.jobs.slot_runs import consumes_slot
+from wal2lake.pipelines.step.resources import settings_of
 
 ROOT = Path(__file__).parents[2]
 PROPERTIES = {
@@ -140,6 +142,10 @@ def test_keys_groups_and_labels_are_the_projects(loaded):
         checks={"great_expectations": "warn", "merged": "block"},
         freshness={r"public\..*": "15m:1h"},
         spark_config={"spark.master": "local[1]"},
+        job_spark_config={
+            "stream": {"spark.executor.memory": "2g"},
+            "snapshot": {"spark.dynamicAllocation.enabled": True},
+        },
         properties=PROPERTIES,
     )
     together = dg.Definitions.merge(defs, dg.Definitions(assets=[report], executor=dg.multiprocess_executor))
@@ -167,6 +173,21 @@ def test_keys_groups_and_labels_are_the_projects(loaded):
         mine = instance.create_run_for_job(job, asset_selection=frozenset([lake]))
         foreign = instance.create_run_for_job(job, asset_selection=frozenset([dg.AssetKey("report")]))
         assert (consumes_slot(mine, site), consumes_slot(foreign, site)) == (True, False)
+        selections = [lake, dg.AssetKey([*raw, "snapshot"]), dg.AssetKey([*raw, "incremental_snapshot"])]
+        runs = [instance.create_run_for_job(job, asset_selection=frozenset([key])) for key in selections]
+        runs.append(instance.create_run_for_job(together.resolve_job_def("shop_snapshot_job")))
+    large, memory = {"spark.dynamicAllocation.enabled": "true"}, {"spark.executor.memory": "2g"}
+    assert [settings_of(run, site) for run in runs] == [memory, large, {}, large]
+
+
+def test_connectors_of_two_servers_share_neither_partitions_nor_pools(loaded):
+    _, first, _ = loaded(properties=PROPERTIES)
+    _, second, _ = loaded(properties=PROPERTIES, key_prefix=["staging", "shop"])
+    one, other = first.site(None), second.site(None)
+    assert one.slot == other.slot
+    for named in (partitions_name, ranges_name, lambda site: site.pool, lambda site: site.ranges_pool):
+        assert named(one) != named(other)
+    assert partitions_name(one) == "shop_tables"
 
 
 def test_the_tables_are_state_and_the_definitions_load_without_the_server(loaded, monkeypatch, tmp_path):

@@ -59,8 +59,8 @@ def test_a_snapshot_is_one_partition_a_table_and_a_backfill_one_run():
 
 def test_snapshot_and_stream_share_the_pool_of_the_slot():
     nodes = graph()
-    assert nodes.get(snapshot_key(SITE)).pools == {"slot_slot_a"}
-    assert nodes.get(changes_key(SITE)).pools == {"slot_slot_a"}
+    assert nodes.get(snapshot_key(SITE)).pools == {SITE.pool}
+    assert nodes.get(changes_key(SITE)).pools == {SITE.pool}
 
 
 def test_the_checks_of_a_lake_table_hold_back_what_depends_on_it_if_they_are_set_to():

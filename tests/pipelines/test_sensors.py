@@ -93,7 +93,7 @@ def test_without_slot_or_backlog_no_run_starts(backlog, message):
 def test_a_backlog_starts_one_run_with_the_slot_as_tag(instance):
     result = evaluate(slot_sensor(site(FakeEngine())), instance)
     (request,) = result.run_requests
-    assert request.tags["wal2lake/slot"] == "slot_a"
+    assert request.tags["wal2lake/slot"] == site(FakeEngine()).pool
     assert json.loads(result.cursor)["confirmed"] == 100
 
 

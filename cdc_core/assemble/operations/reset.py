@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.own_file import lake_digest, own_signals
-from cdc_core.engine.run_state import ReachedFile, WaitingFile
+from cdc_core.engine.run_state import ReachedFile, RereadsFile, WaitingFile
 from cdc_core.errors import ConfigError, LakeError
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PublicationAutocreateMode
@@ -95,6 +95,7 @@ def _state(context: RunContext) -> Iterator[Path]:
         own_signals(context),
         folder / f"reconcile-{context.slot}-{lake_digest(context)}.json",
         WaitingFile(folder, context.name, context.slot).path,
+        RereadsFile(folder, context.name, context.slot).path,
         ReachedFile(folder, context.name, context.slot, "").path,
     )
     yield from (file for file in files if file.exists())

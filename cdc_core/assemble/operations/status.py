@@ -16,7 +16,7 @@ from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.start.clashes import clash_findings
 from cdc_core.assemble.start.continuity import continuity_finding, stream_status
 from cdc_core.engine.reports import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus
-from cdc_core.engine.run_state import WaitingFile
+from cdc_core.engine.run_state import RereadsFile, WaitingFile
 from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres.connect import Connection, connect
 from cdc_core.postgres.preflight.check import run_checks
@@ -185,4 +185,5 @@ def status(context: RunContext, count_rows: bool) -> Status:
         None if backlog is None else backlog.lag_seconds,
         own_tables,
         incremental,
+        RereadsFile(config.state_path, context.name, context.slot).read(),
     )
