@@ -4,6 +4,7 @@ import dagster as dg
 import pytest
 
 from cdc_core.assemble import Connector
+from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
 from tests.support.spark import SETTINGS, test_session
@@ -24,7 +25,12 @@ BY = {
     "initial_only": "folder",
     "always": "component",
     "no_data": "component",
+    "never": "folder",
+    "when_needed": "component",
+    "configuration_based": "folder",
+    "configuration_based, no data": "component",
     "custom": "folder",
+    "custom, some": "component",
 }
 A, B = (TableId("public", name) for name in ("a", "b"))
 SOURCE = (
@@ -37,6 +43,23 @@ MODES = {
     "initial_only": ({"snapshot.mode": "initial_only"}, {A, B}, set()),
     "always": ({"snapshot.mode": "always", "snapshot.include.collection.list": "public.a"}, {A}, {A}),
     "no_data": ({"snapshot.mode": "no_data", "snapshot.include.collection.list": "public.a"}, set(), set()),
+    "never": ({"snapshot.mode": "never"}, set(), set()),
+    "when_needed": ({"snapshot.mode": "when_needed"}, {A, B}, set()),
+    "configuration_based": (
+        {
+            "snapshot.mode": "configuration_based",
+            "snapshot.mode.configuration.based.snapshot.data": "true",
+            "snapshot.mode.configuration.based.start.stream": "true",
+        },
+        {A, B},
+        {A, B},
+    ),
+    "configuration_based, no data": ({"snapshot.mode": "configuration_based"}, set(), set()),
+    "custom, some": (
+        {"snapshot.mode": "custom", "snapshot.mode.custom.name": "tests.pipelines.test_snapshot_modes.OnceA"},
+        {A},
+        set(),
+    ),
     "custom": (
         {"snapshot.mode": "custom", "snapshot.mode.custom.name": "tests.pipelines.test_snapshot_modes.Never"},
         set(),
@@ -56,6 +79,26 @@ class Never:
 
     def should_stream(self):
         return False
+
+
+class OnceA:
+    """A snapshotter that reads one table at the first start, and streams both."""
+
+    def should_snapshot_data(self, offset_exists, snapshot_in_progress):
+        return not offset_exists
+
+    def should_snapshot_on_data_error(self):
+        return False
+
+    def should_stream(self):
+        return True
+
+    def build_snapshot_query(self, table):
+        return "select * from a" if table == str(A) else None
+
+
+# Those that stream nothing.
+UNSTREAMED = ("initial_only", "custom", "configuration_based, no data")
 
 
 @pytest.fixture
@@ -139,7 +182,7 @@ def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode
         materialized(file, instance, by)
         assert in_lake(file) == {table: [1, 2] if table in again else [1] for table in first}
         skipped = slot_sensor(site)(dg.build_sensor_context(instance=instance))
-        streams = mode not in ("initial_only", "custom")
+        streams = mode not in UNSTREAMED
         assert isinstance(skipped, dg.SensorResult) == streams
         assert materialized(file, instance, by, tags={READ_AGAIN_TAG: "true"})[1] == {str(A), str(B)}
         assert in_lake(file) == {A: [1, 2], B: [1, 2]}
@@ -158,3 +201,25 @@ def test_tables_that_the_command_line_has_read_are_reported_as_they_are(connecto
         event = instance.get_latest_materialization_event(lake_key(site, A)).asset_materialization
         assert event.metadata["dagster/row_count"].value == 1
         assert "not read again" in event.metadata["source"].value
+
+
+@pytest.mark.parametrize("by", ["command", "folder", "component"])
+@pytest.mark.parametrize("mode", ["when_needed", "initial"])
+def test_a_lost_slot_is_made_again_with_all_rows_only_where_the_mode_says_so(connector, pg, mode, by):
+    database, file = connector({"snapshot.mode": mode})
+    Connector.from_file(file).snapshot(spark=test_session())
+    pg.execute(
+        database, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s", [database]
+    )
+    pg.execute(database, "insert into a values (2); insert into b values (2)")
+    with dg.DagsterInstance.ephemeral() as instance:
+        try:
+            if by == "command":
+                Connector.from_file(file).initial_snapshot(spark=test_session())
+            else:
+                materialized(file, instance, by)
+        except (CdcError, AssertionError):
+            assert mode == "initial"
+        expected = [1, 2] if mode == "when_needed" else [1]
+        assert in_lake(file) == {A: expected, B: expected}
+        assert Connector.from_file(file).pending().slot_exists == (mode == "when_needed")
