@@ -108,11 +108,11 @@ def adopt(carried: Armed | None) -> None:
 
 def hit(name: str) -> None:
     """Record that the process reached ``name``; kill the run here if a test armed this failpoint."""
-    found = _adopted[0] if _adopted else armed()
-    if found is None:
+    failpoint = _adopted[0] if _adopted else armed()
+    if failpoint is None:
         return
-    wanted, number, how = (*found.text.split(":"), "", "")[:3]
-    if wanted != name:
+    name_armed, number, how = (*failpoint.text.split(":"), "", "")[:3]
+    if name_armed != name:
         return
     _hits[name] = _hits.get(name, 0) + 1
     if _hits[name] >= int(number or 1):
@@ -121,5 +121,5 @@ def hit(name: str) -> None:
                 os.setsid()  # otherwise the end of the processes that started it would continue it, and end it too
             os.kill(os.getpid(), signal.SIGSTOP)
             return
-        os.kill(found.process, signal.SIGKILL)
+        os.kill(failpoint.process, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -42,10 +42,10 @@ class Visibility:
         correct for two thousand million transactions in either direction. Source: PostgreSQL manual §9.27.8.
         """
         full = self._full(xids)
-        found: Bools = (full < self.xmin) | (
+        is_shown: Bools = (full < self.xmin) | (
             (full < self.xmax) & ~np.isin(full, np.array(self.running, dtype=np.int64))
         )
-        return found
+        return is_shown
 
     def shows_for_good(self, xids: Ints) -> Bools:
         """Whether each transaction is visible to every later snapshot as well. Shape: int64[N] → bool[N]."""

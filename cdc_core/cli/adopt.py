@@ -85,30 +85,34 @@ def offsets_command(config: ConnectorFile, form: str, output: Path | None, name:
     """
     if (form == "file") != (output is not None):
         raise click.UsageError("--format file needs --output FILE, and no other format takes it.")
-    found = config.open().offsets(name)
+    hand_back = config.open().offsets(name)
     if output is not None:
         try:
-            _write(output, found)
+            _write(output, hand_back)
         except OSError as error:
             raise ConfigError(
                 f"{output} cannot be written: {error.strerror or error}.", "Give another --output."
             ) from None
-        click.echo(f"{output}: the offset of connector {found.connector}, at {found.lsn}", err=True)
+        click.echo(f"{output}: the offset of connector {hand_back.connector}, at {hand_back.lsn}", err=True)
     else:
-        click.echo(found.offset if form == "json" else f"{found.key}\t{found.offset}")
-    for note in found.notes:
+        click.echo(hand_back.offset if form == "json" else f"{hand_back.key}\t{hand_back.offset}")
+    for note in hand_back.notes:
         click.echo(note, err=True)
     return DONE
 
 
-def _write(path: Path, found: HandBack) -> None:
+def _write(path: Path, hand_back: HandBack) -> None:
     """Write a file of offsets as a whole, or not at all."""
-    data = found.file()
+    data = hand_back.file()
     if path.exists() and path.stat().st_size:
         before = path.read_bytes()
         if not is_map(before):
             raise ConfigError(f"{path} exists and is no file of offsets.", "Give another --output.")
-        key = found.key.encode()
-        others = [(each, value) for each, value in read_map(before, str(path)) if each != key and value is not None]
-        data = write_map([*others, (key, found.offset.encode())])
+        key = hand_back.key.encode()
+        others = [
+            (other_key, value)
+            for other_key, value in read_map(before, str(path))
+            if other_key != key and value is not None
+        ]
+        data = write_map([*others, (key, hand_back.offset.encode())])
     write_private(path, data)

@@ -61,12 +61,12 @@ def command(folder: Path, seconds: float | None, rate: int, sinks: str) -> int:
     if not verdict:
         console.print("● stopped; all processes of the demo have ended", highlight=False)
         return DONE
-    for one in verdict:
-        result = "equal" if one.is_equal else f"DIFFERS: {one.missing} missing, {one.extra} extra"
+    for table in verdict:
+        result = "equal" if table.is_equal else f"DIFFERS: {table.missing} missing, {table.extra} extra"
         console.print(
-            f"{one.table!s:20} {one.source_rows:8,} rows in the source, {one.lake_rows:8,} in the lake: {result}",
+            f"{table.table!s:20} {table.source_rows:8,} rows in the source, {table.lake_rows:8,} in the lake: {result}",
             highlight=False,
         )
-    is_equal = all(one.is_equal for one in verdict)
+    is_equal = all(table.is_equal for table in verdict)
     console.print("● every table is equal, row by row" if is_equal else "● the lake differs from the source")
     return DONE if is_equal else FAILED

@@ -106,7 +106,7 @@ def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT
         # By the handler, too: a library sets the level of its loggers when it is used first.
         handler.addFilter(lambda record: not _is_noise(record))
     root = logging.getLogger()
-    for former in [each for each in root.handlers if isinstance(each, _Stderr)]:
+    for former in [known for known in root.handlers if isinstance(known, _Stderr)]:
         root.removeHandler(former)
     root.addHandler(handler)
     if chosen is LogFormat.JSON:

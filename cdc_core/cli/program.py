@@ -91,10 +91,10 @@ def main() -> None:
         click.echo("Stopped.", err=True)
         sys.exit(FAILED)
     except Exception as error:
-        found = storage_fault(error)
-        if found is None:
+        fault = storage_fault(error)
+        if fault is None:
             say_defect(error)
         else:
-            say_error(found)
+            say_error(fault)
         sys.exit(FAILED)
     sys.exit(code or 0)

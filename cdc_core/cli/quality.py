@@ -61,8 +61,8 @@ def test(config: ConnectorFile, tables: tuple[TableId, ...]) -> int:
         for line in _lines(result):
             click.echo(line)
 
-    found = config.open().quality_test(tables or None, say)
-    return DONE if all(result.success for result in found) else FAILED
+    results = config.open().quality_test(tables or None, say)
+    return DONE if all(result.success for result in results) else FAILED
 
 
 def _lines(result: LakeJudgement) -> Iterator[str]:

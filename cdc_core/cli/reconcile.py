@@ -103,16 +103,16 @@ def command(
 
 def total(report: ReconcileReport) -> str:
     """The comparison as a whole, in one line. Rows of tables without a key that differ are counted, too."""
-    compared = [each for each in report.tables if each.rows is not None]
+    compared = [result for result in report.tables if result.rows is not None]
     left_out = len(report.tables) - len(compared)
-    differing = [each for each in compared if each.found.count]
-    rows = sum(each.rows or 0 for each in compared)
+    differing = [result for result in compared if result.found.count]
+    rows = sum(result.rows or 0 for result in compared)
     text = f"at {report.lsn}: {rows:,} rows of {_tables(len(compared))} compared, "
     if differing:
-        text += f"{sum(each.found.count for each in differing):,} differ, in {_tables(len(differing))}"
+        text += f"{sum(result.found.count for result in differing):,} differ, in {_tables(len(differing))}"
     else:
         text += "no row differs" if report.is_equal else "no row differs, but a changelog does"
-    repaired = sum(each.repaired for each in compared)
+    repaired = sum(result.repaired for result in compared)
     return text + (f"; {repaired:,} repaired" * bool(repaired)) + (f"; {_tables(left_out)} left out" * bool(left_out))
 
 
@@ -137,13 +137,17 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
         if result.rows is None:
             say(f"{result.table}: left out: {result.reason}")
             return
-        found = result.found
+        differences = result.found
         repaired = f", {result.repaired:,} rows repaired" if result.repaired else ""
         say(f"{result.table}: {result.state.value}, {result.rows:,} rows compared{repaired}")
-        for name, keys in (("missing", found.missing), ("extra", found.extra), ("changed", found.changed)):
+        for name, keys in (
+            ("missing", differences.missing),
+            ("extra", differences.extra),
+            ("changed", differences.changed),
+        ):
             _say_keys(say, name, keys)
-        _say_keys(say, "in quarantine", found.quarantined)
-        _say_keys(say, "not compared, because a change is under way", found.undecided)
+        _say_keys(say, "in quarantine", differences.quarantined)
+        _say_keys(say, "not compared, because a change is under way", differences.undecided)
         if result.changelog is not None and not result.changelog.is_whole:
             if result.changelog.doubled:
                 say(f"     the changelog has {result.changelog.doubled:,} positions twice")
@@ -155,11 +159,11 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
         if result.columns_left_out:
             say(f"     columns not compared: {', '.join(result.columns_left_out)}")
 
-        for each in result.unrepaired[:_SHOWN]:
-            say(f"     not repaired: {_shown(each.key) or 'its rows'}: {each.reason}")
-        if dry_run and found.count:
-            written = found.missing.count + found.changed.count
-            say(f"     a repair would read and write {written:,} rows, and delete or end {found.extra.count:,}")
+        for row in result.unrepaired[:_SHOWN]:
+            say(f"     not repaired: {_shown(row.key) or 'its rows'}: {row.reason}")
+        if dry_run and differences.count:
+            written = differences.missing.count + differences.changed.count
+            say(f"     a repair would read and write {written:,} rows, and delete or end {differences.extra.count:,}")
 
     return printed
 

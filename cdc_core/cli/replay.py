@@ -48,11 +48,11 @@ def command(
     if done.snapshot is not None:
         say(f"{table}: {done.snapshot.rows:,} rows re-read as of {done.snapshot.lsn}", event="table read")
     say(f"{table}: {done.events:,} changes merged", event="end", changes=done.events)
-    found = done.quarantine
-    if found.replayed or found.dropped or found.waiting:
+    counts = done.quarantine
+    if counts.replayed or counts.dropped or counts.waiting:
         say(
-            f"{table}: {found.replayed:,} changes replayed from quarantine, {found.dropped:,} dropped, "
-            f"{found.waiting:,} still waiting",
+            f"{table}: {counts.replayed:,} changes replayed from quarantine, {counts.dropped:,} dropped, "
+            f"{counts.waiting:,} still waiting",
             event="quarantine",
         )
     return DONE

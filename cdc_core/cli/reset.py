@@ -19,24 +19,24 @@ def command(config: ConnectorFile, with_lake: bool, yes: bool) -> int:
     a later run reads every table again. A publication that another role owns is kept, and so are events in Kafka.
     """
     connector = config.open(needs_lake=False)
-    found = connector.leftovers(with_lake=with_lake)
-    if found.kept_publication:
+    leftovers = connector.leftovers(with_lake=with_lake)
+    if leftovers.kept_publication:
         name = connector.config.postgres.publication_name
-        click.echo(f"The publication {name} is kept: {found.kept_publication}.", err=True)
-    if found.is_empty:
+        click.echo(f"The publication {name} is kept: {leftovers.kept_publication}.", err=True)
+    if leftovers.is_empty:
         click.echo(f"There is nothing to remove of connector {connector.name}.", err=True)
         return DONE
     database = connector.config.postgres.database_dbname
-    if found.slot:
-        click.echo(f"replication slot {found.slot} of database {database}")
-    if found.publication:
-        click.echo(f"publication {found.publication} of database {database}")
-    for path in found.state:
+    if leftovers.slot:
+        click.echo(f"replication slot {leftovers.slot} of database {database}")
+    if leftovers.publication:
+        click.echo(f"publication {leftovers.publication} of database {database}")
+    for path in leftovers.state:
         click.echo(f"state: {path}")
-    if found.lake:
-        click.echo(f"lake tables and changelogs: everything in {found.lake}")
+    if leftovers.lake:
+        click.echo(f"lake tables and changelogs: everything in {leftovers.lake}")
     if not yes:
         click.confirm("Remove this? It cannot be undone.", abort=True)
-    connector.reset(found)
+    connector.reset(leftovers)
     click.echo("Removed.", err=True)
     return DONE

@@ -63,8 +63,8 @@ def _plain(cut: Cut) -> dict[str, Any]:
         "committed_at": None if cut.committed_at is None else cut.committed_at.isoformat(),
         "recorded_at": cut.recorded_at.isoformat(),
         "tables": [
-            {"table": str(one.table), "version": one.version, "state": _state(one), "path": one.path}
-            for one in cut.tables
+            {"table": str(table.table), "version": table.version, "state": _state(table), "path": table.path}
+            for table in cut.tables
         ],
     }
 

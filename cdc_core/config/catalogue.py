@@ -61,18 +61,18 @@ class KnownProperty:
 
 @cache
 def _named() -> dict[str, KnownProperty]:
-    found: dict[str, KnownProperty] = {}
+    by_name: dict[str, KnownProperty] = {}
     for package, (_, options) in PACKAGES.items():
         for field, declared in properties_of(options).items():
             if declared.pattern:
                 continue
-            found[declared.name] = KnownProperty(declared, package, field)
+            by_name[declared.name] = KnownProperty(declared, package, field)
             for alias in declared.aliases:
-                found[alias] = KnownProperty(declared, package, field, alias=True)
+                by_name[alias] = KnownProperty(declared, package, field, alias=True)
     for declared in unsupported_properties():
         if not declared.pattern:
-            found.setdefault(declared.name, KnownProperty(declared))
-    return found
+            by_name.setdefault(declared.name, KnownProperty(declared))
+    return by_name
 
 
 @cache

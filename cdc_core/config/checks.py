@@ -37,11 +37,11 @@ _SWITCHES = "snapshot.mode.configuration.based."
 _FAMILIES = ("column_truncate_to_n_chars", "column_mask_with_n_chars", "column_mask_hash", "column_mask_hash_v2")
 
 
-def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return (problems, warnings) of a complete configuration. ``given`` are the file's entries."""
+def check(packages: Mapping[str, Any], properties: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return (problems, warnings) of a complete configuration. ``properties`` are the file's entries."""
     problems = [
         *_both_lists(packages["selection"]),
-        *_bad_patterns(packages, given),
+        *_bad_patterns(packages, properties),
         *_bad_digests(packages["selection"]),
         *_bad_lengths(packages["selection"]),
         *_overrides_without_statement(packages["snapshot"]),
@@ -60,7 +60,7 @@ def check(packages: Mapping[str, Any], given: Mapping[str, str]) -> tuple[list[s
         out_of_reach,
         _events_outlet,
     ):
-        warnings += warn(packages, given)
+        warnings += warn(packages, properties)
     return problems, warnings
 
 
@@ -81,7 +81,7 @@ def unready(snapshot: SnapshotOptions, types: TypeOptions) -> list[str]:
     return missing
 
 
-def _events_outlet(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+def _events_outlet(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
     """A file for Kafka Connect may name classes of transforms and formats that wal2lake does not have."""
     if not packages["transforms"].transforms and packages["formats"] == FormatOptions():
         return
@@ -144,7 +144,7 @@ def _both_lists(selection: SelectionOptions) -> Iterable[str]:
             yield f"{include_name} and {exclude_name} are both set: keep one of them."
 
 
-def _bad_patterns(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+def _bad_patterns(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
     selection: SelectionOptions = packages["selection"]
     snapshot: SnapshotOptions = packages["snapshot"]
     schema: SchemaOptions = packages["schema"]
@@ -167,7 +167,7 @@ def _bad_patterns(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iter
                 compile_pattern(pattern)
             except ValueError as error:
                 # The resolved value of a reference is not printed.
-                subject = "its value" if has_reference(given.get(name, "")) else repr(pattern)
+                subject = "its value" if has_reference(properties.get(name, "")) else repr(pattern)
                 yield f"{name}: {subject} is not a regular expression that Java and wal2lake read alike ({error})."
 
 
@@ -210,8 +210,8 @@ def _mode_without_class(snapshot: SnapshotOptions) -> Iterable[str]:
         yield "snapshot.mode.custom.name is missing: snapshot.mode=custom needs the name of a Python class."
 
 
-def _older_values(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
-    mode = given.get("snapshot.mode", "").strip().lower()
+def _older_values(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
+    mode = properties.get("snapshot.mode", "").strip().lower()
     if mode in ("never", "exported", "schema_only"):
         yield f"snapshot.mode={mode} is the older name of {packages['snapshot'].snapshot_mode}."
     schema: SchemaOptions = packages["schema"]
@@ -220,14 +220,14 @@ def _older_values(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iter
             yield "sanitize.field.names=true is the older form of field.name.adjustment.mode=avro."
         else:
             yield "sanitize.field.names is ignored, because field.name.adjustment.mode is given too."
-    if "flush.lsn.source" in given:
-        if "lsn.flush.mode" in given:
+    if "flush.lsn.source" in properties:
+        if "lsn.flush.mode" in properties:
             yield "flush.lsn.source is ignored, because lsn.flush.mode, which replaced it, is given too."
         else:
             yield "flush.lsn.source is the older form of lsn.flush.mode."
 
 
-def _idle_settings(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+def _idle_settings(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
     postgres: PostgresOptions = packages["postgres"]
     if postgres.heartbeat_action_query and not postgres.heartbeat_interval_ms:
         yield "heartbeat.action.query has no effect, because heartbeat.interval.ms is 0."
@@ -237,19 +237,19 @@ def _idle_settings(packages: Mapping[str, Any], given: Mapping[str, str]) -> Ite
     if unlisted:
         names = ", ".join(unlisted)
         yield f"The statements for {names} have no effect: snapshot.select.statement.overrides does not list them."
-    switches = [name for name in given if name.startswith(_SWITCHES)]
+    switches = [name for name in properties if name.startswith(_SWITCHES)]
     if switches and snapshot.snapshot_mode is not SnapshotMode.CONFIGURATION_BASED:
         yield f"{', '.join(switches)}: no effect, because snapshot.mode is not configuration_based."
     if snapshot.snapshot_mode_custom_name and snapshot.snapshot_mode is not SnapshotMode.CUSTOM:
         yield "snapshot.mode.custom.name has no effect, because snapshot.mode is not custom."
-    if postgres.publish_via_partition_root and given.get("publication.autocreate.mode", "").strip() == "disabled":
+    if postgres.publish_via_partition_root and properties.get("publication.autocreate.mode", "").strip() == "disabled":
         yield "publish.via.partition.root has no effect, because publication.autocreate.mode is disabled."
     channels = packages["signals"].signal_enabled_channels
     for channel, of_channel in (
         ("kafka", ("signal.kafka.", "signal.consumer.")),
         ("file", ("signal.file", "signal.poll.interval.ms")),
     ):
-        idle = [name for name in given if name.startswith(of_channel)]
+        idle = [name for name in properties if name.startswith(of_channel)]
         if idle and channel not in channels:
             yield f"No effect, because signal.enabled.channels does not list {channel}: {', '.join(idle)}."
 
@@ -261,7 +261,7 @@ def _table(text: str) -> TableId | None:
         return None
 
 
-def _signals_not_heard(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
+def _signals_not_heard(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
     signals: SignalOptions = packages["signals"]
     for name, chosen, known in (
         ("signal.enabled.channels", signals.signal_enabled_channels, CHANNELS),

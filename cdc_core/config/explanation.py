@@ -43,12 +43,12 @@ def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRo
         for field, declared in properties_of(options).items():
             named = [setting for setting in config.settings if _is_of(setting, package, field)]
             told.update(setting.name for setting in named)
-            given = [setting for setting in named if setting.text.strip() or declared.pattern]
+            configured = [setting for setting in named if setting.text.strip() or declared.pattern]
             if declared.pattern:
-                rows += [_row(setting.shown_name, setting.shown, declared) for setting in given]
-            elif given:
+                rows += [_row(setting.shown_name, setting.shown, declared) for setting in configured]
+            elif configured:
                 # If an older name is given in addition to the present one, the present one is used.
-                holding = next((s for s in given if s.name == declared.name), given[-1])
+                holding = next((s for s in configured if s.name == declared.name), configured[-1])
                 older = "" if holding.name == declared.name else f"set by its older name {holding.name}"
                 rows.append(_row(declared.name, holding.shown, declared, older))
             else:

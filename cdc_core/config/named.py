@@ -149,14 +149,14 @@ def _said(
     if name == _SIGNALS:
         return Unmatched(f"{name} names {shown}, which does not exist: no signal can arrive in it.", remedy)
     if name == "snapshot.select.statement.overrides":
-        found = (
+        message = (
             f"{name} names {shown}, which does not exist: every row of the table that is meant would be read. Names "
             "are compared exactly, as schema.table."
         )
-        return Unmatched(found, remedy, is_error=True)
+        return Unmatched(message, remedy, is_error=True)
     if kind is Named.TABLES and (what := _view(entry, database)):
-        found = f"{name} names {shown}, which is a {what}: the WAL has no changes of views."
-        return Unmatched(found, "Name the tables of the view instead.")
+        message = f"{name} names {shown}, which is a {what}: the WAL has no changes of views."
+        return Unmatched(message, "Name the tables of the view instead.")
     if name == "table.include.list":
         later = "a table that is created later is captured if the publication has it"
         if config.postgres.publication_autocreate_mode is PublicationAutocreateMode.FILTERED:

@@ -22,22 +22,22 @@ def parse_properties(text: str, source: str) -> tuple[tuple[str, str], ...]:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield lines without comments and blanks; one that ends in an odd number of backslashes continues in the next."""
-    held = ""
+    logical = ""
     started = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
         line = natural.lstrip(_BLANK)
-        if not held and not started:
+        if not logical and not started:
             if not line or line[0] in "#!":
                 continue
             started = number
-        held += line
+        logical += line
         if (len(line) - len(line.rstrip("\\"))) % 2:
-            held = held[:-1]
+            logical = logical[:-1]
             continue
-        yield started, held
-        held, started = "", 0
+        yield started, logical
+        logical, started = "", 0
     if started:
-        yield started, held
+        yield started, logical
 
 
 def _split(line: str, where: str) -> tuple[str, str]:

@@ -104,25 +104,25 @@ def reaches() -> dict[str, tuple[Reach, str]]:
     return table | dict.fromkeys(_LAKE.split(), (Reach.LAKE, "")) | dict.fromkeys(_BOTH.split(), (Reach.BOTH, ""))
 
 
-def out_of_reach(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterator[str]:
+def out_of_reach(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterator[str]:
     """Yield one line for each reason why given properties have no effect, as nothing that they are for is written.
 
     A property with its default value changes nothing anywhere, and is left out.
     """
     sinks = packages["engine"].sinks
-    changed = [(name, found) for name in given if (found := find(name)) and _is_changed(packages, found)]
+    changed = [(name, known) for name in properties if (known := find(name)) and _is_changed(packages, known)]
     if sinks == ("lake",) and packages["lake"].lake_path:
         kept = _OF_SIGNALS if "kafka" in packages["signals"].signal_enabled_channels else ()
         bundles: dict[str, list[str]] = {}
-        for name, found in changed:
-            reach, reason = reaches().get(found.property.name, (Reach.BOTH, ""))
-            if reach is Reach.EVENTS and found.property.name not in kept:
+        for name, known in changed:
+            reach, reason = reaches().get(known.property.name, (Reach.BOTH, ""))
+            if reach is Reach.EVENTS and known.property.name not in kept:
                 bundles.setdefault(reason, []).append(name)
         for reason, names in bundles.items():
             yield f"No effect on the lake, because {reason}: {_listed(names)}."
     if sinks == ("kafka",):
         names = [
-            name for name, found in changed if reaches().get(found.property.name, (Reach.BOTH, ""))[0] is Reach.LAKE
+            name for name, known in changed if reaches().get(known.property.name, (Reach.BOTH, ""))[0] is Reach.LAKE
         ]
         if names:
             yield f"No effect without a lake, because wal2lake.sinks is kafka: {_listed(names)}."

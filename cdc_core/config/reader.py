@@ -76,20 +76,20 @@ class PropertyReader:
         for name, text in self.given.items():
             if name in TRANSLATED:
                 continue
-            found = find(name)
-            if found is None:
+            known = find(name)
+            if known is None:
                 if not name.startswith(headed):
                     self.problems.append(_unknown(name))
                 continue
-            self._found[name] = found
-            if found.property.status is PropertyStatus.REFUSED:
-                self.problems.append(f"{name} is refused, because {found.property.reason}.")
+            self._found[name] = known
+            if known.property.status is PropertyStatus.REFUSED:
+                self.problems.append(f"{name} is refused, because {known.property.reason}.")
             elif "\0" in text:
                 self.problems.append(f"{masked_salt(name)} holds a NUL character, which no value has.")
-            elif found.package and (text.strip() or found.property.pattern):
-                self._keep(values[found.package], name, text, found)
-            elif text.strip() and found.property.parse is not str:
-                self._parsed(name, text, found)
+            elif known.package and (text.strip() or known.property.pattern):
+                self._keep(values[known.package], name, text, known)
+            elif text.strip() and known.property.parse is not str:
+                self._parsed(name, text, known)
         self._translate(values)
         options = {package: options(**values[package]) for package, (_, options) in PACKAGES.items()}
         self._require()
@@ -106,11 +106,11 @@ class PropertyReader:
         """Return one line per fact: older names, names given twice, and properties without effect, by reason."""
         lines = [f"{name} is set twice; the last value is used." for name in dict.fromkeys(self._repeated)]
         bundles: dict[tuple[PropertyStatus, str], list[str]] = {}
-        for name, found in self._found.items():
-            if found.alias:
-                lines.append(self._alias_line(name, found.property.name))
-            if found.property.status in (PropertyStatus.IGNORED, PropertyStatus.NOT_YET):
-                bundles.setdefault((found.property.status, found.property.reason), []).append(name)
+        for name, known in self._found.items():
+            if known.alias:
+                lines.append(self._alias_line(name, known.property.name))
+            if known.property.status in (PropertyStatus.IGNORED, PropertyStatus.NOT_YET):
+                bundles.setdefault((known.property.status, known.property.reason), []).append(name)
         headed = self._headed_names()
         for name in self.given:
             if name not in self._found and name.startswith(headed):
@@ -136,20 +136,20 @@ class PropertyReader:
         if found:
             raise ConfigError(f"{self.source} has {len(found)} problems:\n" + "\n".join(f"- {one}" for one in found))
 
-    def _keep(self, values: dict[str, Any], name: str, text: str, found: KnownProperty) -> None:
-        if found.alias and found.property.name in self.given:
+    def _keep(self, values: dict[str, Any], name: str, text: str, known: KnownProperty) -> None:
+        if known.alias and known.property.name in self.given:
             return
-        declared = found.property
+        declared = known.property
         if declared.secret:
-            values[found.field] = Secret(text, resolve_references)
+            values[known.field] = Secret(text, resolve_references)
             return
-        value = self._parsed(name, text, found)
+        value = self._parsed(name, text, known)
         if value is None:
             return
         if declared.pattern:
-            values[found.field] = (*values.get(found.field, ()), (*found.groups, value))
+            values[known.field] = (*values.get(known.field, ()), (*known.groups, value))
         else:
-            values[found.field] = value
+            values[known.field] = value
 
     def _parsed(self, name: str, text: str, found: KnownProperty) -> Any:
         """Return the value; None, and a problem, if it is not valid."""

@@ -147,17 +147,17 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 def unsupported_properties() -> tuple[Property, ...]:
     """Return all of them, in the order of the tables above."""
-    found: list[Property] = []
+    properties: list[Property] = []
     for status, names in (
         (PropertyStatus.IGNORED, _IGNORED),
         (PropertyStatus.REFUSED, _REFUSED),
         (PropertyStatus.NOT_YET, _NOT_YET),
     ):
         for reason, group in names.items():
-            found += [_property(name, status, reason) for name in group]
+            properties += [_property(name, status, reason) for name in group]
     for reason, members in _IGNORED_FAMILIES.items():
-        found += [_property(name, PropertyStatus.IGNORED, reason, pattern) for name, pattern in members]
-    return tuple(found)
+        properties += [_property(name, PropertyStatus.IGNORED, reason, pattern) for name, pattern in members]
+    return tuple(properties)
 
 
 def _property(name: str, status: PropertyStatus, reason: str, pattern: str = "") -> Property:

@@ -171,8 +171,8 @@ def _field_ends(data: np.ndarray, width: int, relation: str) -> np.ndarray:
     line_ends = np.flatnonzero(data[ends] == _NEWLINE)
     fields = np.diff(line_ends, prepend=-1)
     if not (fields == width).all():
-        found = int(fields[np.argmin(fields == width)])
-        raise ProtocolError(relation, None, f"{width} fields in every line of COPY", f"{found}")
+        count = int(fields[np.argmin(fields == width)])
+        raise ProtocolError(relation, None, f"{width} fields in every line of COPY", f"{count}")
     return ends
 
 

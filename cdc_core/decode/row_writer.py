@@ -122,7 +122,7 @@ class RowGroupWriter:
         """Add the groups' rows, and the Relation messages before them and before the truncates' frames."""
         used: list[tuple[np.ndarray, Relation]] = []
         by_table: dict[TableId, list[RowGroup]] = {}
-        for group in sorted(groups, key=lambda each: int(each.at[0])):
+        for group in sorted(groups, key=lambda member: int(member.at[0])):
             by_table.setdefault(group.table, []).append(group)
         for table, mine in by_table.items():
             if not self._relations.is_captured(table):
@@ -140,16 +140,16 @@ class RowGroupWriter:
         """Return which rows (None: all) of each group have which relation."""
         known = self._of_table.get(table)
         complete = [self._completed(group) if group.is_complete else None for group in groups]
-        distinct = list(dict.fromkeys(each for each in [known, *complete] if each is not None))
+        distinct = list(dict.fromkeys(candidate for candidate in [known, *complete] if candidate is not None))
         if len(distinct) <= 1:
-            one = distinct[0] if distinct else None
+            relation = distinct[0] if distinct else None
             out: list[tuple[RowGroup, np.ndarray | None, Relation]] = []
             for group in groups:
-                if one is None or not fits(one, group):
-                    one = self._relations.extended(table, group.columns)
-                out.append((group, None, one))
-            assert one is not None
-            self._of_table[table] = one
+                if relation is None or not fits(relation, group):
+                    relation = self._relations.extended(table, group.columns)
+                out.append((group, None, relation))
+            assert relation is not None
+            self._of_table[table] = relation
             return out
         return self._in_order(table, groups, complete, known)
 
@@ -159,7 +159,7 @@ class RowGroupWriter:
         of = np.repeat(np.arange(len(groups)), [len(group.at) for group in groups])
         order = np.argsort(np.concatenate([group.at for group in groups]), kind="stable")
         rows = np.concatenate([np.arange(len(group.at)) for group in groups])
-        found: dict[tuple[int, Relation], list[int]] = {}
+        rows_of: dict[tuple[int, Relation], list[int]] = {}
         # row-wise: only in a segment in which the format of the table changes
         for number, row in zip(of[order].tolist(), rows[order].tolist(), strict=True):
             of_group = complete[number]
@@ -167,10 +167,10 @@ class RowGroupWriter:
                 known = of_group
             elif known is None or not fits(known, groups[number]):
                 known = self._relations.extended(table, groups[number].columns)
-            found.setdefault((number, known), []).append(row)
+            rows_of.setdefault((number, known), []).append(row)
         assert known is not None
         self._of_table[table] = known
-        return [(groups[number], np.array(its), relation) for (number, relation), its in found.items()]
+        return [(groups[number], np.array(its), relation) for (number, relation), its in rows_of.items()]
 
     def _completed(self, group: RowGroup) -> Relation:
         key, current = (group.table, group.columns), self._of_table.get(group.table)
@@ -279,11 +279,11 @@ def _is_key(relation: Relation, new: RawColumns | None, old: RawColumns) -> np.n
     value shows an entire row, and a value that is missing where the update left it unchanged shows a key.
     """
     is_full = relation.identity is ReplicaIdentity.FULL
-    found = np.full(len(old), not is_full)
+    is_key = np.full(len(old), not is_full)
     for index, column in enumerate(relation.columns):
         has_value = old.text[index].is_valid().to_numpy(zero_copy_only=False)
         if not is_full and not column.is_identity:
-            found &= ~has_value
+            is_key &= ~has_value
         elif is_full and new is not None and (unchanged := new.unchanged[index]) is not None:
-            found |= unchanged & ~has_value
-    return found
+            is_key |= unchanged & ~has_value
+    return is_key

@@ -72,10 +72,10 @@ class Wire:
         for start in range(0, len(literal), 8):
             part = literal[start : start + 8]
             word = np.uint64(int.from_bytes(part, "little"))
-            found = self._u64[self.inside(at + start)]
+            window = self._u64[self.inside(at + start)]
             if len(part) < 8:
-                found = found & np.uint64((1 << (8 * len(part))) - 1)
-            same &= found == word
+                window = window & np.uint64((1 << (8 * len(part))) - 1)
+            same &= window == word
         return same
 
     def _long(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -132,10 +132,10 @@ class DagsterProcesses:
         """
         deadline = time.monotonic() + seconds
         asked: set[str] = set()
-        while found := self._unfinished():
+        while unfinished := self._unfinished():
             if time.monotonic() > deadline:
                 return False
-            if new := sorted(set(found) - asked):
+            if new := sorted(set(unfinished) - asked):
                 self.query(_CANCEL, {"ids": new, "how": "SAFE_TERMINATE"})
                 asked.update(new)
             time.sleep(_PAUSE_SECONDS)

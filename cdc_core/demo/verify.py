@@ -84,17 +84,17 @@ def _compared(connection: Connection, table: TableId, path: Path) -> Comparison:
         " where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
         [table.quoted],
     ).fetchall()
-    found = _lake_table(path)
-    held_names = None if found is None else {field.name for field in found.schema().fields}
+    lake_table = _lake_table(path)
+    held_names = None if lake_table is None else {field.name for field in lake_table.schema().fields}
     absent = tuple(name for name, _ in described if held_names is not None and name not in held_names)
     described = [column for column in described if column[0] not in absent]
     select = ", ".join(_source_expression(name, kind) for name, kind in described)
     source = Counter(tuple(map(_plain, row)) for row in connection.execute(_select(select, table)))
     lake: Counter[tuple[Any, ...]] = Counter()
-    if found is not None:
+    if lake_table is not None:
         names = ", ".join(f'"{name}"' for name in ["__rescued", *(name for name, _ in described)])
-        held = _query(found, f"select {names} from lake")
-        rescued, *columns = [column.to_pylist() for column in held.columns]
+        lake_rows = _query(lake_table, f"select {names} from lake")
+        rescued, *columns = [column.to_pylist() for column in lake_rows.columns]
         kinds: dict[str, str] = dict(described)
         values = zip(*columns, strict=True) if columns else [()] * len(rescued)
         rows = zip(rescued, values, strict=True)

@@ -55,12 +55,12 @@ def metrics_of(
         try:
             registry = _registries.get((host, port)) or _served(host, port)
         except OSError as error:
-            found = (
+            message = (
                 f"Metrics are not served: cannot listen on {host}:{port} ({error.strerror or type(error).__name__})."
             )
             if is_required:
-                raise ConfigError(found, f"{_REMEDY} Or set wal2lake.metrics.required=false.") from None
-            _log.warning("%s %s", found, _REMEDY)
+                raise ConfigError(message, f"{_REMEDY} Or set wal2lake.metrics.required=false.") from None
+            _log.warning("%s %s", message, _REMEDY)
             registry = None
         made = ConnectorMetrics(name, tags=tags)
         if registry is not None:

@@ -219,20 +219,20 @@ class ConnectorMetrics:
         quarantine now, by table. ``failed_checks``: rows that failed a rule, by table, rule and severity.
         """
         with self._lock:
-            held = self._stream
-            held.rounds += 1
-            held.round_seconds += seconds
-            held.last_round = self._now()
-            held.lag_bytes, held.paused = lag_bytes, set(paused)
-            held.lag_seconds = lag_seconds or held.lag_seconds
-            held.quarantined.update(quarantined or {})
+            stream = self._stream
+            stream.rounds += 1
+            stream.round_seconds += seconds
+            stream.last_round = self._now()
+            stream.lag_bytes, stream.paused = lag_bytes, set(paused)
+            stream.lag_seconds = lag_seconds or stream.lag_seconds
+            stream.quarantined.update(quarantined or {})
             for check, rows in (failed_checks or {}).items():
-                held.failed_checks[check] = held.failed_checks.get(check, 0) + rows
+                stream.failed_checks[check] = stream.failed_checks.get(check, 0) + rows
             for table, counts in merged.items():
-                sums = held.merged.setdefault(table, [0] * len(_CHANGES))
-                held.merged[table] = [a + b for a, b in zip(sums, counts, strict=True)]
+                sums = stream.merged.setdefault(table, [0] * len(_CHANGES))
+                stream.merged[table] = [a + b for a, b in zip(sums, counts, strict=True)]
             for table, count in missing.items():
-                held.missing[table] = held.missing.get(table, 0) + count
+                stream.missing[table] = stream.missing.get(table, 0) + count
 
     # Prometheus.
 
@@ -240,17 +240,17 @@ class ConnectorMetrics:
         """Yield the current values, with snapshot attributes only once there was a snapshot."""
         with self._lock:
             now = self._now()
-            found = [*self._streaming(now), *self._read(), *self._own(now), *self._judged(), *self._faults(now)]
+            metrics = [*self._streaming(now), *self._read(), *self._own(now), *self._judged(), *self._faults(now)]
             if self._snapshot is not None:
-                found += self._of_snapshot(self._snapshot, now)
+                metrics += self._of_snapshot(self._snapshot, now)
         by_name: dict[str, Metric] = {}
-        for metric in found:
+        for metric in metrics:
             # One family contains the samples of both contexts.
             known = by_name.setdefault(metric.name, metric)
             if known is not metric:
                 known.samples.extend(metric.samples)
         for metric in by_name.values():
-            metric.samples = [one._replace(labels={**one.labels, **self._tags}) for one in metric.samples]
+            metric.samples = [sample._replace(labels={**sample.labels, **self._tags}) for sample in metric.samples]
             yield metric
 
     def _seen(self) -> ConnectionCounts:
@@ -330,53 +330,53 @@ class ConnectorMetrics:
         return [*gauges, self._last_event(STREAMING, seen.table), position]
 
     def _streaming(self, now: float) -> list[Metric]:
-        held, gauge = self._stream, self._gauge
-        behind = round(held.lag_seconds * 1000)
+        stream, gauge = self._stream, self._gauge
+        behind = round(stream.lag_seconds * 1000)
         return [
-            gauge(STREAMING, "Connected", "Whether the stream is connected to the server.", held.is_connected),
-            gauge(STREAMING, "TotalNumberOfEventsSeen", "Events read since the process started.", held.events),
-            self._since(STREAMING, held.last_event, now),
+            gauge(STREAMING, "Connected", "Whether the stream is connected to the server.", stream.is_connected),
+            gauge(STREAMING, "TotalNumberOfEventsSeen", "Events read since the process started.", stream.events),
+            self._since(STREAMING, stream.last_event, now),
             gauge(
                 STREAMING,
                 "MilliSecondsBehindSource",
                 "Time from the commit of the last change to its processing; of the newest merged one while more wait.",
                 behind,
             ),
-            self._captured(STREAMING, held.tables),
-            self._monitored(STREAMING, held.tables),
+            self._captured(STREAMING, stream.tables),
+            self._monitored(STREAMING, stream.tables),
         ]
 
-    def _of_snapshot(self, held: SnapshotState, now: float) -> list[Metric]:
-        until = now if held.ended is None else held.ended
-        seconds = until - (held.started or until)
-        paused = held.paused_seconds + (0.0 if held.paused_since is None else now - held.paused_since)
-        is_done = held.ended is not None
+    def _of_snapshot(self, snapshot: SnapshotState, now: float) -> list[Metric]:
+        until = now if snapshot.ended is None else snapshot.ended
+        seconds = until - (snapshot.started or until)
+        paused = snapshot.paused_seconds + (0.0 if snapshot.paused_since is None else now - snapshot.paused_since)
+        is_done = snapshot.ended is not None
         values = (
-            ("TotalTableCount", "Tables of the snapshot.", len(held.tables)),
-            ("RemainingTableCount", "Tables that are still to be read.", len(held.left)),
+            ("TotalTableCount", "Tables of the snapshot.", len(snapshot.tables)),
+            ("RemainingTableCount", "Tables that are still to be read.", len(snapshot.left)),
             ("SnapshotRunning", "Whether a snapshot is in progress.", not is_done),
-            ("SnapshotPaused", "Whether the snapshot is paused.", held.paused_since is not None),
-            ("SnapshotAborted", "Whether the snapshot was aborted.", held.is_aborted),
-            ("SnapshotCompleted", "Whether the snapshot was completed.", is_done and not held.is_aborted),
+            ("SnapshotPaused", "Whether the snapshot is paused.", snapshot.paused_since is not None),
+            ("SnapshotAborted", "Whether the snapshot was aborted.", snapshot.is_aborted),
+            ("SnapshotCompleted", "Whether the snapshot was completed.", is_done and not snapshot.is_aborted),
             ("SnapshotDurationInSeconds", "Duration of the snapshot so far.", round(seconds, 3)),
             ("SnapshotPausedDurationInSeconds", "Time during which the snapshot was paused.", round(paused, 3)),
-            ("TotalNumberOfEventsSeen", "Rows read.", sum(held.rows.values())),
-            ("NumberOfEventsFiltered", "Rows read that a quality rule refused.", sum(held.filtered.values())),
+            ("TotalNumberOfEventsSeen", "Rows read.", sum(snapshot.rows.values())),
+            ("NumberOfEventsFiltered", "Rows read that a quality rule refused.", sum(snapshot.filtered.values())),
         )
         return [
             *(self._gauge(SNAPSHOT, name, text, float(value)) for name, text, value in values),
-            self._since(SNAPSHOT, held.last_event, now),
-            self._captured(SNAPSHOT, held.tables),
-            self._monitored(SNAPSHOT, held.tables),
-            self._last_event(SNAPSHOT, held.last_table),
-            self._by_table(SNAPSHOT, "RowsScanned", "Rows read of each table.", held.rows),
+            self._since(SNAPSHOT, snapshot.last_event, now),
+            self._captured(SNAPSHOT, snapshot.tables),
+            self._monitored(SNAPSHOT, snapshot.tables),
+            self._last_event(SNAPSHOT, snapshot.last_table),
+            self._by_table(SNAPSHOT, "RowsScanned", "Rows read of each table.", snapshot.rows),
         ]
 
     def _faults(self, now: float) -> list[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        held = self._stream
-        since = 0.0 if held.waiting_since is None else now - held.waiting_since
+        stream = self._stream
+        since = 0.0 if stream.waiting_since is None else now - stream.waiting_since
         waiting = GaugeMetricFamily(
             "wal2lake_waiting_seconds", "Time since the run waits after a fault; 0 if it does not.", labels=("name",)
         )
@@ -384,7 +384,7 @@ class ConnectorMetrics:
         retries = CounterMetricFamily(
             "wal2lake_retries", "Attempts after a fault that passes, by the fault.", labels=("name", "fault")
         )
-        for fault, count in sorted(held.faults.items()):
+        for fault, count in sorted(stream.faults.items()):
             retries.add_metric((self._name, fault), count)
         return [waiting, retries]
 
@@ -409,40 +409,40 @@ class ConnectorMetrics:
     def _own(self, now: float) -> list[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        held = self._stream
+        stream = self._stream
         lag = GaugeMetricFamily(
             "wal2lake_lag_bytes", "WAL between the confirmed position and the end of the WAL.", labels=("name",)
         )
-        lag.add_metric((self._name,), held.lag_bytes)
+        lag.add_metric((self._name,), stream.lag_bytes)
         rounds = CounterMetricFamily("wal2lake_rounds", "Rounds merged into the lake.", labels=("name",))
-        rounds.add_metric((self._name,), held.rounds)
+        rounds.add_metric((self._name,), stream.rounds)
         seconds = CounterMetricFamily("wal2lake_round_seconds", "Time spent in rounds.", labels=("name",))
-        seconds.add_metric((self._name,), held.round_seconds)
+        seconds.add_metric((self._name,), stream.round_seconds)
         changed = CounterMetricFamily(
             "wal2lake_lake_rows", "Rows of lake tables, by change.", labels=("name", "table", "change")
         )
         paused = GaugeMetricFamily(
             "wal2lake_table_paused", "1 for each table that is not merged.", labels=("name", "table")
         )
-        for table, counts in sorted(held.merged.items()):
+        for table, counts in sorted(stream.merged.items()):
             for change, count in zip(_CHANGES, counts, strict=True):
                 changed.add_metric((self._name, table, change), count)
-        for table in sorted(held.paused):
+        for table in sorted(stream.paused):
             paused.add_metric((self._name, table), 1)
         missing = CounterMetricFamily(
             "wal2lake_missing_rows",
             "Rows that changes update or delete and that the lake table does not have.",
             labels=("name", "table"),
         )
-        for table, count in sorted(held.missing.items()):
+        for table, count in sorted(stream.missing.items()):
             missing.add_metric((self._name, table), count)
         age = GaugeMetricFamily(
             "wal2lake_last_round_age_seconds",
             "Time since the last round; none is needed while nothing changes.",
             labels=("name",),
         )
-        if held.last_round is not None:
-            age.add_metric((self._name,), round(now - held.last_round, 3))
+        if stream.last_round is not None:
+            age.add_metric((self._name,), round(now - stream.last_round, 3))
         return [lag, rounds, seconds, age, changed, paused, missing]
 
 

@@ -35,15 +35,15 @@ def file_of(connector: str, server: str, offset: str) -> bytes:
 
 def from_text(text: str) -> StoredOffset:
     """Read pasted JSON: a value, or key and value as ``[KEY, VALUE]`` or one after the other. Raises ConfigError."""
-    found = _values(text)
-    if len(found) == 1 and isinstance(found[0], list) and len(found[0]) == 2 and _named(found[0][0]) is not None:
-        found = list(found[0])
-    if len(found) == 1 and isinstance(found[0], dict):
-        return StoredOffset("", "", DebeziumOffset.of(_value_of(found[0])))
-    named = _named(found[0]) if len(found) == 2 else None
-    if named is None or not isinstance(found[1], dict):
+    values = _values(text)
+    if len(values) == 1 and isinstance(values[0], list) and len(values[0]) == 2 and _named(values[0][0]) is not None:
+        values = list(values[0])
+    if len(values) == 1 and isinstance(values[0], dict):
+        return StoredOffset("", "", DebeziumOffset.of(_value_of(values[0])))
+    named = _named(values[0]) if len(values) == 2 else None
+    if named is None or not isinstance(values[1], dict):
         raise ConfigError("The given JSON is not an offset of Connect.", _EXPECTED)
-    return StoredOffset(*named, DebeziumOffset.of(_value_of(found[1])))
+    return StoredOffset(*named, DebeziumOffset.of(_value_of(values[1])))
 
 
 def choose(entries: Entries, connector: str, server: str, name: str) -> StoredOffset:
@@ -62,10 +62,10 @@ def choose(entries: Entries, connector: str, server: str, name: str) -> StoredOf
     if not mine:
         raise _not_found(newest, connector, server, name)
     [(named, value)] = mine.items()
-    found = _decoded(value or b"")
-    if not isinstance(found, dict):
+    offset = _decoded(value or b"")
+    if not isinstance(offset, dict):
         raise ConfigError(f"The offset of connector {named[0]} in {name} is not a JSON object.", _EXPECTED)
-    return StoredOffset(*named, DebeziumOffset.of(_value_of(found)))
+    return StoredOffset(*named, DebeziumOffset.of(_value_of(offset)))
 
 
 def _not_found(newest: Iterable[tuple[str, str]], connector: str, server: str, name: str) -> ConfigError:
@@ -80,7 +80,7 @@ def _not_found(newest: Iterable[tuple[str, str]], connector: str, server: str, n
 
 def _values(text: str) -> list[Any]:
     """Return the JSON values of a text, one after the other. Raises ConfigError."""
-    decoder, found, at = json.JSONDecoder(), [], 0
+    decoder, values, at = json.JSONDecoder(), [], 0
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n,:"))
         if at == len(text):
@@ -89,8 +89,8 @@ def _values(text: str) -> list[Any]:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             raise ConfigError("The given offset is not JSON.", _EXPECTED) from None
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _decoded(raw: bytes) -> Any:

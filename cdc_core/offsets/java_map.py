@@ -56,15 +56,15 @@ class _Reader:
         _, size = struct.unpack(">ii", self._take(8))
         if not 0 <= size <= _MOST_ENTRIES:
             raise self._bad(f"it has {size} entries")
-        found: Entries = []
+        pairs: Entries = []
         for _ in range(size):
             key = self._array()
             if key is None:
                 raise self._bad("a key is null")
-            found.append((key, self._array()))
+            pairs.append((key, self._array()))
         if self._take(1) != bytes((_END,)) or self._at != len(self._data):
             raise self._bad("more follows after the last entry")
-        return found
+        return pairs
 
     def _array(self) -> bytes | None:
         kind = self._take(1)[0]
@@ -129,8 +129,8 @@ def write_map(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
     parts = [_HEAD, struct.pack(">fi", _LOAD_FACTOR, int(buckets * _LOAD_FACTOR))]
     parts.append(struct.pack(">BBii", _BLOCK, 8, buckets, len(entries)))
     later = struct.pack(">BI", _REFERENCE, _BYTES_CLASS_HANDLE)
-    for number, each in enumerate(part for entry in entries for part in entry):
-        parts += [bytes((_ARRAY,)), later if number else _BYTES_CLASS, struct.pack(">i", len(each)), each]
+    for number, octets in enumerate(part for entry in entries for part in entry):
+        parts += [bytes((_ARRAY,)), later if number else _BYTES_CLASS, struct.pack(">i", len(octets)), octets]
     return b"".join([*parts, bytes((_END,))])
 
 

@@ -101,22 +101,22 @@ def connect_as(text: str, options: PostgresOptions) -> Connection:
     and password those of PGUSER, PGPASSWORD and the password file. Raises CdcError, never with the password.
     """
     try:
-        given = {name: value for name, value in conninfo_to_dict(text).items() if value is not None}
+        from_conninfo = {name: value for name, value in conninfo_to_dict(text).items() if value is not None}
     except psycopg.Error:
         raise ConfigError(
             "The administrator's connection is no connection string of libpq.",
             'Give it as postgresql://USER@HOST:PORT or as "host=HOST user=USER".',
         ) from None
-    database = given.setdefault("dbname", options.database_dbname)
+    database = from_conninfo.setdefault("dbname", options.database_dbname)
     if database != options.database_dbname:
         raise ConfigError(
             f'The administrator\'s connection is to database "{database}", and database.dbname is '
             f'"{options.database_dbname}".',
             "Leave the database out of it.",
         )
-    own = ("user", "password", "sslcert", "sslkey", "sslpassword", *(("port",) if "host" in given else ()))
+    own = ("user", "password", "sslcert", "sslkey", "sslpassword", *(("port",) if "host" in from_conninfo else ()))
     parameters = {name: value for name, value in _parameters(options, APPLICATION).items() if name not in own}
-    parameters |= given
+    parameters |= from_conninfo
     where = _place(str(parameters["host"]), str(parameters.get("port", options.database_port)))
     try:
         connection = psycopg.connect(**parameters, autocommit=True)
@@ -165,8 +165,8 @@ def servers_own(connection: Connection, name: str) -> str | None:
     """
     known = connection.info
     # What is libpq's default is not in the text, and would come from the environment.
-    given: dict[str, Any] = {"sslmode": "prefer", **_NOT_FROM_ENVIRONMENT, **conninfo_to_dict(known.dsn)}
-    dsn = make_conninfo(**{**given, "password": known.password or None, "replication": "true"})
+    parameters: dict[str, Any] = {"sslmode": "prefer", **_NOT_FROM_ENVIRONMENT, **conninfo_to_dict(known.dsn)}
+    dsn = make_conninfo(**{**parameters, "password": known.password or None, "replication": "true"})
     try:
         with psycopg.connect(dsn, autocommit=True) as walsender:
             row = walsender.execute(f"SHOW {name}".encode()).fetchone()

@@ -221,14 +221,14 @@ class Source:
 
         Foreign and UNLOGGED tables are left out; a log message names them.
         """
-        found = self.catalog.tables(self.selection.includes)
+        captured = self.catalog.tables(self.selection.includes)
         self._relations = self.catalog.names(), self.catalog.no_tables()
         others = self._relations[1]
         silent = {name: kind for name, kind in others.items() if kind in _SILENT}
         for name in filter(self.selection.includes, silent):
             self.warn(f"{name} is {_SILENT[silent[name]]}")
         self._unlogged = [name for name in filter(self.selection.includes, silent) if silent[name] == _UNLOGGED]
-        self._selected = sorted(found, key=lambda table: self.selection.position(table.id))
+        self._selected = sorted(captured, key=lambda table: self.selection.position(table.id))
         return list(self._selected)
 
     @property
@@ -251,18 +251,18 @@ class Source:
 
         A log message names those of which nothing is captured under any name.
         """
-        found = partition_names.named(self._connection, self.options, tables)
-        for name in found.unheard:
+        naming = partition_names.named(self._connection, self.options, tables)
+        for name in naming.unheard:
             self.warn(partition_names.unheard_text(name))
-        for root, leaves in found.divided.items():
+        for root, leaves in naming.divided.items():
             self.warn(f"{partition_names.divided_text(root, leaves)} {partition_names.DIVIDED_REMEDY}")
-        for text in partition_names.silent_partitions(self._connection, found.own):
+        for text in partition_names.silent_partitions(self._connection, naming.own):
             self.warn(text)
-        for leaf, text in partition_names.unlike_partitions(self._connection, found.own).items():
+        for leaf, text in partition_names.unlike_partitions(self._connection, naming.own).items():
             self.warn(
                 f"{text} Run ALTER TABLE {leaf.quoted} REPLICA IDENTITY FULL, then wal2lake snapshot with the table."
             )
-        return found.own
+        return naming.own
 
     def published(self) -> list[TableId]:
         """Return the captured tables whose changes the server sends now, in the order of ``tables``."""
@@ -288,20 +288,20 @@ class Source:
         if not self._has_publication:
             return
         name = self.options.publication_name
-        found = publication.inspect(self._connection, name)
-        if not found.exists:
+        info = publication.inspect(self._connection, name)
+        if not info.exists:
             raise SourceError(
                 f'Publication "{name}" no longer exists, and the slot {self.options.slot_name} depends on it.',
                 "Re-read all tables with wal2lake snapshot: it creates the publication again.",
             )
-        unsent = publication.unsent_operations(found, unneeded)
+        unsent = publication.unsent_operations(info, unneeded)
         # A table of the lake whose changes are sent under another name is paused with that reason.
         marks = {table.id: table.fingerprint and table.fingerprint.publication for table in tables}
         lacking = [
-            str(name) for name, mark in marks.items() if name not in found.published and not (mark and not mark.is_own)
+            str(name) for name, mark in marks.items() if name not in info.published and not (mark and not mark.is_own)
         ]
         if unsent:
-            self.warn(f"{publication.unsent_text(found, unsent)} {_STATEMENT}")
+            self.warn(f"{publication.unsent_text(info, unsent)} {_STATEMENT}")
         if lacking:
             self.warn(f'Publication "{name}" does not include {", ".join(sorted(lacking))}. {_STATEMENT}')
 
@@ -462,11 +462,11 @@ class Source:
     def _require_server(self, connection: Connection) -> Connection:
         if self._expected is None:
             return connection
-        found = server_mark(connection)
-        if any(mine and mine != wanted for mine, wanted in zip(found, self._expected, strict=True)):
+        mark = server_mark(connection)
+        if any(mine and mine != expected for mine, expected in zip(mark, self._expected, strict=True)):
             raise OtherServerError(
-                f"Two connections to {place(self.options)} reached two servers: system identifier {found[0]} on "
-                f"timeline {found[1]}, and {self._expected[0]} on timeline {self._expected[1]}.",
+                f"Two connections to {place(self.options)} reached two servers: system identifier {mark[0]} on "
+                f"timeline {mark[1]}, and {self._expected[0]} on timeline {self._expected[1]}.",
                 "Let database.hostname lead to one server: a proxy may not choose another for each connection.",
             )
         return connection

@@ -219,9 +219,9 @@ def connection_error(
     facts = {"where": where, "user": f'"{user}"', "database": f'"{database}"', "text": text}
     if refused is not None:
         return _refusal(refused, facts, user, database)
-    for pattern, kind, found, remedy in _FAILURES:
+    for pattern, kind, message, remedy in _FAILURES:
         if re.search(pattern, said, re.IGNORECASE):
-            return kind(found.format(**facts), remedy + ("" if issubclass(kind, TransientError) else _environment()))
+            return kind(message.format(**facts), remedy + ("" if issubclass(kind, TransientError) else _environment()))
     return UnreachableError(f"Cannot connect to {where}: {text}.", f"Check the server's log.{_environment()}")
 
 
@@ -237,9 +237,9 @@ def _refusal(refused: Refusal, facts: dict[str, str], user: str, database: str) 
     if not refused.tried_tls:
         facts["without"] = " without TLS"
         facts["tls"] = "Set database.sslmode=require (or verify-full, with database.sslrootcert) if it has TLS, or a"
-    for state, name, kind, found, remedy in _REFUSALS:
+    for state, name, kind, message, remedy in _REFUSALS:
         if refused.state.startswith(state) and (name == refused.function or name in facts["text"]):
-            return kind(found.format(**facts), remedy.format(**facts))
+            return kind(message.format(**facts), remedy.format(**facts))
     kind = SourceError if refused.state.startswith(_DEFINITE) else UnreachableError
     remedy = f"Check the server's log.{_environment()}"
     return kind("The server at {where} refuses the connection: {text}.".format(**facts), remedy)

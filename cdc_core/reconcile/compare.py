@@ -219,10 +219,10 @@ class TableComparison:
             return None
         if compared.key is None:
             _check_complete(changes)
-            found = judge_multiset(sides.expected, sides.held, changes, compared)
-            return DifferentRows(_without_keys(found, self.common.limit))
+            unmatched = judge_multiset(sides.expected, sides.held, changes, compared)
+            return DifferentRows(_without_keys(unmatched, self.common.limit))
         unlike = surplus(sides.held, sides.expected) if is_cut or is_emptied else unlike
-        missing, extra = (int(np.count_nonzero(is_among(each, unlike))) for each in (sides.expected, sides.held))
+        missing, extra = (int(np.count_nonzero(is_among(side, unlike))) for side in (sides.expected, sides.held))
         if most_hashed is not None and missing + extra > most_hashed:
             return None
         if missing + extra > _MOST_ROWS:

@@ -48,11 +48,11 @@ class Journal:
         """Begin a comparison, or continue the one that the file is of if it compared the same ``kind`` of part."""
         made = cls(file, log, kind, scope)
         with suppress(OSError, ValueError, KeyError, TypeError):
-            found = json.loads(file.read_text(encoding="utf-8")) if resume else {}
-            if found.get("kind") == kind and found.get("scope") == scope:
-                made.run, made._noted = found["run"], found["tables"]
-                made.done = {each.table: each for each in map(TableResult.from_plain, found["tables"])}
-                made._take_over(found.get("waiting", {}))
+            plain = json.loads(file.read_text(encoding="utf-8")) if resume else {}
+            if plain.get("kind") == kind and plain.get("scope") == scope:
+                made.run, made._noted = plain["run"], plain["tables"]
+                made.done = {result.table: result for result in map(TableResult.from_plain, plain["tables"])}
+                made._take_over(plain.get("waiting", {}))
                 _log.info("Continuing a comparison: %d tables were compared before.", len(made.done))
         return made
 
@@ -97,9 +97,9 @@ class Journal:
 
 
 def _row(result: TableResult, lsn: Lsn, journal: Journal) -> Reconciliation:
-    found = result.found
+    differences = result.found
     kinds = ("missing", "extra", "changed")
-    counts = {name: getattr(found, name).count for name in (*kinds, "quarantined", "undecided")}
+    counts = {name: getattr(differences, name).count for name in (*kinds, "quarantined", "undecided")}
     return Reconciliation(
         journal.run,
         journal.kind,

@@ -99,8 +99,8 @@ class ReadPlan:
         """Return the statements that read all rows, and whether each reads a bounded number of pages."""
         leaves, size, most = described.leaves, described.size, self._most_rows
         if leaves:
-            ranges = plan_leaves([replace(each, rows=_at_least(each.rows, each.pages)) for each in leaves], most)
-            has_pages = all(each.has_ctid for each in leaves)
+            ranges = plan_leaves([replace(leaf, rows=_at_least(leaf.rows, leaf.pages)) for leaf in leaves], most)
+            has_pages = all(leaf.has_ctid for leaf in leaves)
             many = [described.query_leaves(chunks) for chunks in ranges]
             return many if len(ranges) > 1 else [described.query()], has_pages
         if not size.has_ctid or self._source.server_version < _TID_RANGES:

@@ -105,9 +105,9 @@ class Repair:
         if ends:
             rows, codes = rows.slice(0, 0), codes[:0]
         rows = rows.filter(pa.array((codes >= 0) & ~waits[codes]))
-        found = np.zeros(keys.num_rows, dtype=bool)
-        found[codes[codes >= 0]] = True
-        gone = keys.filter(pa.array(~found & ~waits))
+        exists = np.zeros(keys.num_rows, dtype=bool)
+        exists[codes[codes >= 0]] = True
+        gone = keys.filter(pa.array(~exists & ~waits))
         if rows.num_rows or gone.num_rows:
             # A run may have merged more meanwhile: the later the position is read, the fewer commits are in the way.
             merge = self._merge(target, reached)
@@ -130,8 +130,8 @@ class Repair:
         while True:
             confirmed, streams = self.slot.position()
             place = lake_position(DeltaTable.open(self.slices.paths.lake(table)), scope, table)
-            held = changelog_position(DeltaTable.open(self.slices.paths.changelog(table)), scope, table)
-            has_backlog = held is not None and held.commit_lsn > place.merged
+            position = changelog_position(DeltaTable.open(self.slices.paths.changelog(table)), scope, table)
+            has_backlog = position is not None and position.commit_lsn > place.merged
             passed = 0 if has_backlog else int(confirmed)
             if max(passed, place.merged) >= reached or not streams:
                 break

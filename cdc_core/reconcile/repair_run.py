@@ -58,12 +58,12 @@ class RepairRun:
         self._changelogs = changelogs
         self._repair = repair
 
-    def repair(self, table: TableSchema, found: ComparedSides) -> TableResult:
+    def repair(self, table: TableSchema, sides: ComparedSides) -> TableResult:
         """Write the rows of a table that differ; returns its result afterwards.
 
         An error is the reason why the rows that remain were not repaired.
         """
-        result, judged = found.result, found.judged
+        result, judged = sides.result, sides.judged
         if not table.row_key:
             return self._without_key(table, result)
         if judged is None or judged.keys is None:
@@ -81,10 +81,10 @@ class RepairRun:
                 break
             if not judged.found.count or len(left) >= judged.found.count:
                 break
-        found, limit = judged.found, self._comparisons.limit
-        remaining = [*found.missing.keys, *found.extra.keys, *found.changed.keys]
+        differences, limit = judged.found, self._comparisons.limit
+        remaining = [*differences.missing.keys, *differences.extra.keys, *differences.changed.keys]
         unrepaired = tuple(Unrepaired(key, left.get(key, why)) for key in remaining[:limit])
-        return _repaired(result, found.cut(limit), unrepaired)
+        return _repaired(result, differences.cut(limit), unrepaired)
 
     def _written(self, table: TableSchema, judged: DifferentRows) -> tuple[dict[Key, str], DifferentRows]:
         """Return the keys that were not written, with the reasons, and what differs among the keys afterwards."""
@@ -114,10 +114,10 @@ class RepairRun:
                     write_surplus(self._repair.slices, comparison.target, surplus)
                     break
             with self._opened(table) as comparison:
-                found = comparison.compare().result.found
+                differences = comparison.compare().result.found
         except CdcError as error:
             return replace(result, unrepaired=(Unrepaired((), _reason(error)),))
-        return _repaired(result, found, (Unrepaired((), _MERGED_MEANWHILE),) if found.count else ())
+        return _repaired(result, differences, (Unrepaired((), _MERGED_MEANWHILE),) if differences.count else ())
 
     @contextmanager
     def _opened(self, table: TableSchema) -> Iterator[TableComparison]:

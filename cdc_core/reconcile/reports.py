@@ -45,26 +45,26 @@ class TableResult:
 
     def to_plain(self) -> dict[str, Any]:
         """For JSON. Lists of keys are cut at the limit of the comparison; ``counts`` are complete."""
-        found = self.found
+        differences = self.found
         plain: dict[str, Any] = {
             "state": self.state.value,
             "reason": self.reason or None,
             "rows": self.rows,
-            "missing": [list(key) for key in found.missing.keys],
-            "extra": [list(key) for key in found.extra.keys],
-            "changed": [list(key) for key in found.changed.keys],
+            "missing": [list(key) for key in differences.missing.keys],
+            "extra": [list(key) for key in differences.extra.keys],
+            "changed": [list(key) for key in differences.changed.keys],
             "counts": {
-                "missing": found.missing.count,
-                "extra": found.extra.count,
-                "changed": found.changed.count,
-                "quarantined": found.quarantined.count,
-                "undecided": found.undecided.count,
+                "missing": differences.missing.count,
+                "extra": differences.extra.count,
+                "changed": differences.changed.count,
+                "quarantined": differences.quarantined.count,
+                "undecided": differences.undecided.count,
             },
-            "quarantined": [list(key) for key in found.quarantined.keys],
-            "undecided": [list(key) for key in found.undecided.keys],
+            "quarantined": [list(key) for key in differences.quarantined.keys],
+            "undecided": [list(key) for key in differences.undecided.keys],
             "columns_left_out": list(self.columns_left_out),
             "repaired": self.repaired,
-            "unrepaired": [{"key": list(each.key), "reason": each.reason} for each in self.unrepaired],
+            "unrepaired": [{"key": list(row.key), "reason": row.reason} for row in self.unrepaired],
             "bytes_read": self.bytes_read,
             "seconds": round(self.seconds, 3),
             "lake_version": self.lake_version,
@@ -88,7 +88,7 @@ class TableResult:
             Differences(*map(keys, ("missing", "extra", "changed", "quarantined", "undecided"))),
             tuple(plain["columns_left_out"]),
             plain["repaired"],
-            tuple(Unrepaired(tuple(each["key"]), each["reason"]) for each in plain["unrepaired"]),
+            tuple(Unrepaired(tuple(row["key"]), row["reason"]) for row in plain["unrepaired"]),
             plain["bytes_read"],
             plain["seconds"],
             plain["lake_version"],

@@ -43,11 +43,11 @@ class ReconcileRun:
     def _one(self, table: TableSchema, size: TableSize | None, view: SourceView) -> ComparedSides:
         try:
             with self._comparisons.open(table, view, size) as comparison:
-                found = self._compared(comparison)
+                sides = self._compared(comparison)
             if self._changelogs is not None:
-                found = replace(found, result=replace(found.result, changelog=self._changelogs.of(comparison.target)))
+                sides = replace(sides, result=replace(sides.result, changelog=self._changelogs.of(comparison.target)))
             self._check_unaltered(table)
-            return found
+            return sides
         except NotComparableError as error:
             return ComparedSides(left_out(table.id, error.message))
         except (pa.ArrowException, OSError) as error:

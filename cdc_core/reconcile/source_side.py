@@ -85,16 +85,16 @@ class SourceSide:
             self._digests.append(np.concatenate([none, *self._digests_of(select)]))
         return np.concatenate([none, *self._digests])
 
-    def rows(self, wanted: np.ndarray) -> pa.Table:
-        """Return the rows whose digest is among ``wanted`` (sorted): ranges that have one are read again."""
+    def rows(self, unlike: np.ndarray) -> pa.Table:
+        """Return the rows whose digest is among ``unlike`` (sorted), by reading their ranges again."""
         parts = [self._compared.schema.empty_table()]
         for select, digests in zip(self._selects, self._digests, strict=True):
-            mine = np.unique(digests[is_among(digests, wanted)])
+            mine = np.unique(digests[is_among(digests, unlike)])
             if len(mine) and self._hashing is not None:
                 parts += self._rows(self._hashing.select_rows(select, self._reading.columns, mine))
             elif len(mine):
                 for rows in self._rows(select):
-                    hits = is_among(self._compared.digests(rows), wanted)
+                    hits = is_among(self._compared.digests(rows), unlike)
                     parts += [rows.filter(pa.array(hits))] if hits.any() else []
         return pa.concat_tables(parts).combine_chunks()
 

@@ -77,7 +77,7 @@ def align(
                 # dropped before.
                 _add(after, (taken, has_skipped or (place.is_new and bool(place.versions))), count, example)
         ways = after
-    ends = [found for (taken, _), found in ways.items() if taken == len(announced)]
+    ends = [alignment for (taken, _), alignment in ways.items() if taken == len(announced)]
     if sum(count for count, _ in ends) != 1:
         return None
     return _unwound(ends[0][1])

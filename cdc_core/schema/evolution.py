@@ -73,12 +73,12 @@ def decide(
     if base.fingerprint is None:  # it was announced, and no longer in the catalogue by then
         reason = f"{base.id} was described when it no longer existed, and exists again."
         return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
-    found = unseen_changes(base, current)
-    found += [] if found else _unknown_values(base, current)
+    changes = unseen_changes(base, current)
+    changes += [] if changes else _unknown_values(base, current)
     if announced is not None and not is_current:
-        found += new_types(base, current)
-    if found:
-        return _not_followed(base, found, policy)
+        changes += new_types(base, current)
+    if changes:
+        return _not_followed(base, changes, policy)
     columns = _columns(base, announced, current, is_current)
     if columns is None:
         reason = (
@@ -86,11 +86,11 @@ def decide(
         )
         return _not_followed(base, [Unseen(SchemaChange(ChangeKind.AMBIGUOUS), reason)], policy)
     version = Version(base, _table(announced, current, columns), current, captures)
-    found = [*_type_changes(version, lake_type), *_new_captures(version)]
+    changes = [*_type_changes(version, lake_type), *_new_captures(version)]
     if announced is not None and not is_current:
-        found += _keys(version)
-    if found:
-        return _not_followed(base, found, policy)
+        changes += _keys(version)
+    if changes:
+        return _not_followed(base, changes, policy)
     after = _marks(current)
     # If the message is not behind any DDL, the fingerprint remains as exact as it was.
     is_exact = announced is None or is_current or (_marks(base).is_exact and _rows(base) == _rows(current))

@@ -158,10 +158,10 @@ def name_clash(table: TableId, columns: Iterable[str]) -> NameClash | None:
     seen = set(OWN_COLUMNS)
     for name in columns:
         if name.lower() in seen:
-            found = "differs from another only in case"
+            fault = "differs from another only in case"
             if name.lower() in OWN_COLUMNS:
-                found = "has a name that is reserved for wal2lake's metadata columns"
-            reason = f"Column {name} of {table} {found}, which is not possible in a Delta table."
+                fault = "has a name that is reserved for wal2lake's metadata columns"
+            reason = f"Column {name} of {table} {fault}, which is not possible in a Delta table."
             return NameClash(name, reason, "Exclude one of them with column.exclude.list, or rename it in the source")
         seen.add(name.lower())
     return None
@@ -190,8 +190,8 @@ def _renames(renames: dict[str, str]) -> list[Operation]:
     """Order renames so that no name is in use; a cycle of renames uses a temporary name."""
     waiting, out = dict(renames), []
     while waiting:
-        held = {name.lower() for name in waiting}
-        free = [name for name, to in waiting.items() if to.lower() not in held - {name.lower()}]
+        taken = {name.lower() for name in waiting}
+        free = [name for name, to in waiting.items() if to.lower() not in taken - {name.lower()}]
         for name in free:
             out.append(RenameColumn(name, waiting.pop(name)))
         if not free:

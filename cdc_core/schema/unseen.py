@@ -271,7 +271,7 @@ def _is_named(column: Column, base: TableSchema, now: TableSchema) -> bool:
     """Whether an altered column's row did not change merely because an earlier column was altered."""
     before, after = _marks(base), _marks(now)
     new, old = after.column(column.attnum), before.column(column.attnum)
-    present = next((one for one in now.columns if one.attnum == column.attnum), column)
+    present = next((candidate for candidate in now.columns if candidate.attnum == column.attnum), column)
     if new is None or old is None or (present.type.oid, present.modifier) != (column.type.oid, column.modifier):
         return True
     earlier = ((before.column(mark.attnum), mark) for mark in after.columns if mark.attnum < column.attnum)

@@ -16,8 +16,8 @@ def key_columns(table: TableSchema, rules: tuple[KeyRule, ...]) -> tuple[str, ..
     """
     chosen: list[str] = []
     for rule in rules:
-        for wanted in rule.columns:
-            pattern = compile_pattern(f"{rule.table}.{wanted}")
+        for named in rule.columns:
+            pattern = compile_pattern(f"{rule.table}.{named}")
             chosen += [c.name for c in table.columns if pattern.fullmatch(f"{table.id}.{c.name}")]
     known = {column.name for column in table.columns}
     # A key column that the Relation does not have yet is from a newer catalogue than the row.

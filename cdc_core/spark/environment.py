@@ -50,14 +50,14 @@ class JavaProgram:
         return INSTALL.rstrip(".") + (f" (set now: {', '.join(variables)})." if variables else ".")
 
 
-def java_environment(given: Mapping[str, str], command: Sequence[str]) -> dict[str, str]:
+def java_environment(environment: Mapping[str, str], command: Sequence[str]) -> dict[str, str]:
     """Return the environment in which a command of Spark is to be started.
 
     A session of one process needs no name of this machine, which may not resolve in a container, and none of the
     folders that a cluster's node has. Java reads and writes names of files in the locale's character set, and compares
     names by the rules of its language.
     """
-    made = dict(given)
+    made = dict(environment)
     if any(_LOCAL.match(part) for part in command):
         made = {name: value for name, value in made.items() if name not in _OF_A_NODE}
         made["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -78,11 +78,11 @@ def java_program() -> JavaProgram:
     except subprocess.TimeoutExpired:
         return JavaProgram(path, 0, f"{path} -version has not ended within {_SECONDS:g} s.")
     said = done.stdout + done.stderr
-    found = _VERSION.search(said)
-    if done.returncode or found is None:
+    match = _VERSION.search(said)
+    if done.returncode or match is None:
         lines = [line for line in said.splitlines() if not line.startswith(("Picked up", "NOTE:"))]
         return JavaProgram(path, 0, f"{path} does not start: {' '.join(lines[:2])[:_LONGEST]}")
-    version = int(found[1])
+    version = int(match[1])
     if not _OLDEST <= version <= _NEWEST:
         return JavaProgram(path, 0, f"{path} is Java {version}, and Spark needs {_OLDEST} to {_NEWEST}.")
     return JavaProgram(path, version)
@@ -104,10 +104,10 @@ def check_programs(is_local: bool) -> None:
         )
 
 
-def not_started(said: str, given: Mapping[str, str]) -> ConfigError:
-    """Return the error for a Spark that does not start, from what Java has ``said``, and the settings ``given``."""
+def not_started(said: str, conf: Mapping[str, str]) -> ConfigError:
+    """Return the error for a Spark that does not start, from what Java has ``said``, and the settings ``conf``."""
     variables = [name for name in _READ if os.environ.get(name)]
-    settings = [f"wal2lake.spark.{name}" for name in sorted(given)]
+    settings = [f"wal2lake.spark.{name}" for name in sorted(conf)]
     places = [
         *([f"the settings {', '.join(settings)}"] if settings else []),
         *([f"the environment's {', '.join(variables)}"] if variables else []),

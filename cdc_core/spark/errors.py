@@ -53,9 +53,9 @@ def received(doing: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         text = str(error)
-        found = _MARK.search(text)
-        if found is not None:
-            raise _unpacked(found[1]) from None
+        match = _MARK.search(text)
+        if match is not None:
+            raise _unpacked(match[1]) from None
         if _is_unanswered(error):
             raise _lost(doing) from None
         if _WORKER_ENDED.search(text):

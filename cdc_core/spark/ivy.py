@@ -24,7 +24,7 @@ def retrieve(group: str, artifact: str, version: str, folder: Path) -> None:
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     root = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY", "").strip() or _CENTRAL
     with tempfile.TemporaryDirectory(prefix="wal2lake-ivy-") as own:
-        settings, found = Path(own) / "ivysettings.xml", Path(own) / "jars"
+        settings, target = Path(own) / "ivysettings.xml", Path(own) / "jars"
         settings.write_text(
             '<ivysettings><settings defaultResolver="main"/><resolvers>'
             f'<ibiblio name="main" m2compatible="true" root="{root}"/></resolvers></ivysettings>',
@@ -33,9 +33,9 @@ def retrieve(group: str, artifact: str, version: str, folder: Path) -> None:
         command = [java(), "-jar", str(ivy), "-settings", str(settings), "-cache", f"{own}/cache"]
         command += ["-dependency", group, artifact, version, "-confs", "default"]
         # Some of Kafka's libraries are published as OSGi bundles.
-        command += ["-types", "jar", "bundle", "-retrieve", f"{found}/[artifact]-[revision].[ext]"]
+        command += ["-types", "jar", "bundle", "-retrieve", f"{target}/[artifact]-[revision].[ext]"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        jars = sorted(found.glob("*.jar"), key=lambda jar: jar.name == f"{artifact}-{version}.jar")
+        jars = sorted(target.glob("*.jar"), key=lambda jar: jar.name == f"{artifact}-{version}.jar")
         if done.returncode or not jars or jars[-1].name != f"{artifact}-{version}.jar":
             raise ConfigError(
                 f"The jars of {group}:{artifact}:{version} could not be downloaded.",

@@ -77,7 +77,7 @@ def java_of_command() -> Iterator[None]:
 def _end(seconds: float) -> None:
     with _java.lock:
         _java.is_on = False
-        _java.late.update(each for each in threading.enumerate() if each is not threading.current_thread())
+        _java.late.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
         started, _java.started = _java.started, []
     for process in started:
         with suppress(OSError):

@@ -52,8 +52,8 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
-    given = {str(key): str(value) for key, value in (extra or {}).items()}
-    master = given.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+    user_conf = {str(key): str(value) for key, value in (extra or {}).items()}
+    master = user_conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     cores = str(_local_cores(master))
     conf = {
         "spark.master": master,
@@ -91,8 +91,8 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # A path without a scheme is on this machine, as for delta-rs, whatever HADOOP_CONF_DIR says.
         conf |= {"spark.hadoop.fs.defaultFS": "file:///"}
-    conf |= {key: value for key, value in given.items() if key not in ("spark.jars", "spark.jars.packages")}
-    return conf | _jars(given, conf, one_process=re.match(r"local(\[|$)", master) is not None)
+    conf |= {key: value for key, value in user_conf.items() if key not in ("spark.jars", "spark.jars.packages")}
+    return conf | _jars(user_conf, conf, one_process=re.match(r"local(\[|$)", master) is not None)
 
 
 def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
@@ -134,8 +134,8 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
     return LazySession(context)
 
 
-def _not_started(given: Mapping[str, str] | None = None) -> ConfigError:
-    """Java is missing, does not start with the settings ``given``, or runs as a user without a name.
+def _not_started(user_conf: Mapping[str, str] | None = None) -> ConfigError:
+    """Java is missing, does not start with the settings ``user_conf``, or runs as a user without a name.
 
     Such a user has no home directory, and Hadoop no login.
     """
@@ -148,7 +148,7 @@ def _not_started(given: Mapping[str, str] | None = None) -> ConfigError:
         )
     java, said = java_program(), last_lines()
     if cause_in(said) and not java.problem:
-        return not_started(said, _of_the_user(given or {}))
+        return not_started(said, _of_the_user(user_conf or {}))
     remedy = f"{java.remedy.rstrip('.')}: {java.problem}" if java.problem else INSTALL
     return ConfigError("Spark's Java process did not start.", remedy)
 
@@ -231,9 +231,9 @@ def class_archive() -> tuple[Path, str | None]:
     return cache(), archive_name(Path(_find_spark_home()), known) if known else None
 
 
-def _jars(given: Mapping[str, str], conf: Mapping[str, str], one_process: bool) -> dict[str, str]:
-    own_jars = [entry for entry in given.get("spark.jars", "").split(",") if entry]
-    own_packages = [entry for entry in given.get("spark.jars.packages", "").split(",") if entry]
+def _jars(user_conf: Mapping[str, str], conf: Mapping[str, str], one_process: bool) -> dict[str, str]:
+    own_jars = [entry for entry in user_conf.get("spark.jars", "").split(",") if entry]
+    own_packages = [entry for entry in user_conf.get("spark.jars.packages", "").split(",") if entry]
     started: dict[str, str] = {}
     if any("delta-spark" in entry for entry in own_jars + own_packages):
         jars, packages = own_jars, own_packages

@@ -33,8 +33,8 @@ def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item
                 yield [work(item) for item in part]
 
     with received(doing):
-        found = spark.sparkContext.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
-        return [result for part in found.collect() for result in part]
+        results = spark.sparkContext.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
+        return [result for part in results.collect() for result in part]
 
 
 def start_workers(spark: Any) -> None:

@@ -38,14 +38,14 @@ def refuse(text: str) -> Any:
     raise ValueError("the value does not fit the type")
 
 
-def convert_with(label: str, text: pa.Array, vector: Vector, common: str, one: One) -> Converted:
+def convert_with(label: str, text: pa.Array, vector: Vector, common: str, convert_one: One) -> Converted:
     """Convert ``text`` to the type of ``vector``.
 
     Shape:   text[N] -> type of vector[N]
 
     Nulls:   stay null
 
-    Special: rows that do not match the regex ``common`` are converted by ``one``; those that it refuses are bad
+    Special: rows that do not match the regex ``common`` are converted by ``convert_one``; those that it refuses are bad
     """
     try:
         return Converted(vector(text))
@@ -57,11 +57,14 @@ def convert_with(label: str, text: pa.Array, vector: Vector, common: str, one: O
     except pa.ArrowInvalid:  # valid syntax, but not a value: month 13, or a number out of range
         if len(text) > 1:  # no server writes that; bisecting finds the row without affecting the others
             half = len(text) // 2
-            parts = [convert_with(label, part, vector, common, one) for part in (text.slice(0, half), text.slice(half))]
+            parts = [
+                convert_with(label, part, vector, common, convert_one)
+                for part in (text.slice(0, half), text.slice(half))
+            ]
             return _joined(parts)
         likely = pc.is_null(text)
         fast = vector(pa.nulls(len(text), text.type))
-    return scatter(label, text, fast, ~likely.to_numpy(zero_copy_only=False), one)
+    return scatter(label, text, fast, ~likely.to_numpy(zero_copy_only=False), convert_one)
 
 
 def _joined(parts: list[Converted]) -> Converted:
@@ -72,8 +75,8 @@ def _joined(parts: list[Converted]) -> Converted:
     return Converted(values, pa.concat_arrays(flags))
 
 
-def scatter(label: str, text: pa.Array, fast: pa.Array, rare: np.ndarray, one: One) -> Converted:
-    """Return ``fast`` with the non-null rows of the mask ``rare`` converted by ``one``."""
+def scatter(label: str, text: pa.Array, fast: pa.Array, rare: np.ndarray, convert_one: One) -> Converted:
+    """Return ``fast`` with the non-null rows of the mask ``rare`` converted by ``convert_one``."""
     if text.null_count:
         rare = rare & text.is_valid().to_numpy(zero_copy_only=False)
     places = np.flatnonzero(rare)
@@ -85,7 +88,7 @@ def scatter(label: str, text: pa.Array, fast: pa.Array, rare: np.ndarray, one: O
     # row-wise: only the rows that the vector path cannot read
     for value in text.take(pa.array(places)).to_pylist():
         try:
-            values.append(one(value))
+            values.append(convert_one(value))
             refused.append(False)
         except (ValueError, ArithmeticError):
             values.append(None)

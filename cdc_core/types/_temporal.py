@@ -98,11 +98,11 @@ def parse_moment(text: str) -> int:
     """
     if text in ("infinity", "-infinity"):
         return PLUS_INFINITY_US if text == "infinity" else MINUS_INFINITY_US
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
         raise ValueError("expected YYYY-MM-DD HH:MM:SS")
-    days = days_of(*parse_date(found[1] + (found[4] or "")))
-    return days * DAY_US + parse_time(found[2]) - (parse_offset(found[3]) if found[3] else 0)
+    days = days_of(*parse_date(match[1] + (match[4] or "")))
+    return days * DAY_US + parse_time(match[2]) - (parse_offset(match[3]) if match[3] else 0)
 
 
 def iso_date(year: int, month: int, day: int) -> str:

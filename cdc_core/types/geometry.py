@@ -92,9 +92,9 @@ def _rewritten(text: str) -> str:
     return _NUMBER.sub(_java_double, text)
 
 
-def _java_double(found: re.Match[str]) -> str:
+def _java_double(match: re.Match[str]) -> str:
     """``Double.toString`` of a number's text: plain from 0.001 to ten million, else with an exponent."""
-    number = float(found.group())
+    number = float(match.group())
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):

@@ -47,18 +47,18 @@ class _Parts:
 
 
 def _parts(text: pa.Array) -> _Parts:
-    found = pc.extract_regex(text, _PATTERN)
-    matched = found.is_valid().to_numpy(zero_copy_only=False)
+    groups = pc.extract_regex(text, _PATTERN)
+    matched = groups.is_valid().to_numpy(zero_copy_only=False)
     sent = text.is_valid().to_numpy(zero_copy_only=False)
 
     def numbers(name: str) -> Ints:
-        field = pc.fill_null(pc.struct_field(found, name), "")
+        field = pc.fill_null(pc.struct_field(groups, name), "")
         values: Ints = pc.if_else(pc.equal(field, ""), "0", field).cast(pa.int64()).to_numpy(zero_copy_only=False)
         return values
 
-    fraction = pc.fill_null(pc.struct_field(found, "fraction"), "")
+    fraction = pc.fill_null(pc.struct_field(groups, "fraction"), "")
     below = pc.utf8_rpad(fraction, 6, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    minus = pc.fill_null(pc.equal(pc.struct_field(found, "sign"), "-"), False).to_numpy(zero_copy_only=False)
+    minus = pc.fill_null(pc.equal(pc.struct_field(groups, "sign"), "-"), False).to_numpy(zero_copy_only=False)
     sign = np.where(minus, -1, 1)
     hours = numbers("hours")
     return _Parts(

@@ -25,18 +25,21 @@ from cdc_core.types.rule import Resolve, TypeRule, builtin
 
 _DIGITS = 19
 _SCALE = 2
+# The server stores smallest units as int64.
+_LIMIT = 1 << 63
 _HUNDREDTHS = re.compile(r"(-?)\$?([0-9][0-9,]*)\.([0-9]{2})")
 
 
 def to_decimal(scale: int) -> Convert:
-    """Return the converter to decimal128(19, scale); text that is not of lc_monetary C is bad."""
+    """Return the converter to decimal128(19, scale); text that is not an int64 in lc_monetary C is bad."""
     arrow_type = pa.decimal128(_DIGITS, scale)
 
     def one(text: str) -> Decimal:
         parts = _HUNDREDTHS.fullmatch(text)
-        if parts is None:
+        units = int(parts[1] + parts[2].replace(",", "") + parts[3]) if parts is not None else _LIMIT
+        if not -_LIMIT <= units < _LIMIT:
             raise ValueError("not an amount under lc_monetary C")
-        return Decimal(parts[1] + parts[2].replace(",", "") + parts[3]).scaleb(-scale)
+        return Decimal(units).scaleb(-scale)
 
     def convert(text: pa.Array) -> Converted:
         units, rare = _units(text)

@@ -148,7 +148,7 @@ def _format_of(message: Any) -> _Format:
     shown = message.new_tuple or message.old_tuple
     infos = [info.modifier for info in message.new_typeinfo] or [""] * len(shown)
     tails = [info.SerializeToString() for info in message.new_typeinfo]
-    tail = b"".join(bytes([_INFO_TAG]) + _number(len(each)) + each for each in tails)
+    tail = b"".join(bytes([_INFO_TAG]) + _number(len(field)) + field for field in tails)
     columns, literals = [], []
     for datum, info in zip(shown, infos, strict=True):
         name = datum.column_name.encode()
@@ -252,8 +252,8 @@ class _Value:
         if number is None:
             # Without a value: an empty range that keeps the order.
             _, start = wire.numbers(wire.inside(at))
-            found = gather_binary(wire.data, np.where(has, start, end), end)
-            return texts.hexadecimal(found) if self.type_oid == _BYTEA else found
+            values = gather_binary(wire.data, np.where(has, start, end), end)
+            return texts.hexadecimal(values) if self.type_oid == _BYTEA else values
         tag, text_of = number
         return text_of(np.where(has, self._number(wire, tag, wire.inside(at)), 0))
 

@@ -82,8 +82,8 @@ class DecoderbufsTranslator:
         if self._begun is not None:
             lsn, xid, time_us = self._begun
             commit_lsn = int(heads.lsn[commits[0]]) - 1
-            one = [np.array([value], dtype=np.int64) for value in (lsn, commit_lsn, time_us, xid)]
-            begin = write.segments_of(write.begins(*one), MOST_BYTES)
+            scalars = [np.array([value], dtype=np.int64) for value in (lsn, commit_lsn, time_us, xid)]
+            begin = write.segments_of(write.begins(*scalars), MOST_BYTES)
             yield from grouped(chain(begin, self._held.take(), done), MOST_BYTES)
             self._begun = None
         else:

@@ -61,33 +61,37 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
     Source: PostgreSQL manual §55.9, protocol version 1.
     """
     frames = Frames(segment)
-    found = find_transactions(frames, state)
+    transactions = find_transactions(frames, state)
     versions = _RelationVersions(frames, state, describe)
     _check_types(frames)
     # row-wise: truncates and logical messages are rare, and each is a value of its own
-    truncates = [_truncate(frames, found, versions, state, int(at)) for at in np.flatnonzero(frames.kinds == TRUNCATE)]
-    messages = [
-        _message(frames, found, state, int(at), bool(inside))
-        for at, inside in zip(found.messages, found.transactional, strict=True)
+    truncates = [
+        _truncate(frames, transactions, versions, state, int(at)) for at in np.flatnonzero(frames.kinds == TRUNCATE)
     ]
-    runs = list(_runs(frames, found, versions, state.next_seq, max_bytes))
+    messages = [
+        _message(frames, transactions, state, int(at), bool(inside))
+        for at, inside in zip(transactions.messages, transactions.transactional, strict=True)
+    ]
+    runs = list(_runs(frames, transactions, versions, state.next_seq, max_bytes))
     sorted_segment = SortedSegment(
         runs=runs,
         truncates=[truncate for truncate in truncates if truncate.tables],
         messages=messages,
-        transactions=marks(frames, found, state.next_seq),
-        last_commit_lsn=int(found.commit_lsn[found.ordinal[found.commits[-1]]]) if len(found.commits) else None,
-        last_commit_end_lsn=int(found.commit_end_lsn[-1]) if len(found.commits) else None,
-        open_transaction=found.open_at_end,
+        transactions=marks(frames, transactions, state.next_seq),
+        last_commit_lsn=int(transactions.commit_lsn[transactions.ordinal[transactions.commits[-1]]])
+        if len(transactions.commits)
+        else None,
+        last_commit_end_lsn=int(transactions.commit_end_lsn[-1]) if len(transactions.commits) else None,
+        open_transaction=transactions.open_at_end,
         frames=len(frames),
-        row_messages=int(np.count_nonzero(found.is_row)),
+        row_messages=int(np.count_nonzero(transactions.is_row)),
         captured_rows=sum(run.raw.num_rows for run in runs),
     )
     if len(frames):
-        state.last_origin = _origin_shown(found, state, len(frames) - 1)
-        state.open = open_transaction(found, len(frames))
-        state.prior_end_lsn = int(found.prior_end_lsn[-1])
-        state.last_commit_ts_us = int(found.commit_ts_us[-1])
+        state.last_origin = _origin_shown(transactions, state, len(frames) - 1)
+        state.open = open_transaction(transactions, len(frames))
+        state.prior_end_lsn = int(transactions.prior_end_lsn[-1])
+        state.last_commit_ts_us = int(transactions.commit_ts_us[-1])
         state.last_lsn = versions.newest_lsn(len(frames) - 1)
         state.next_seq += len(frames)
         state.relations = versions.newest()
@@ -155,7 +159,7 @@ class _RelationVersions:
 
 
 def _runs(
-    frames: Frames, found: Transactions, versions: _RelationVersions, first_seq: int, max_bytes: int
+    frames: Frames, transactions: Transactions, versions: _RelationVersions, first_seq: int, max_bytes: int
 ) -> Iterator[RelationRun]:
     rows = np.flatnonzero(_IS_TUPLE[frames.kinds])
     if not len(rows):
@@ -166,7 +170,7 @@ def _runs(
             continue
         mine = rows[version == index]
         for first, last in _pieces(frames, mine, max_bytes):
-            raw = _raw_batch(frames, found, mine[first:last], first_seq)
+            raw = _raw_batch(frames, transactions, mine[first:last], first_seq)
             yield RelationRun(announced.relation, announced.table, raw)
 
 
@@ -179,17 +183,17 @@ def _pieces(frames: Frames, rows: np.ndarray, max_bytes: int) -> Iterator[tuple[
         first = last
 
 
-def _raw_batch(frames: Frames, found: Transactions, rows: np.ndarray, first_seq: int) -> pa.RecordBatch:
-    of = found.ordinal[rows]
-    origin, origin_lsn = _origin_columns(found, rows)
+def _raw_batch(frames: Frames, transactions: Transactions, rows: np.ndarray, first_seq: int) -> pa.RecordBatch:
+    of = transactions.ordinal[rows]
+    origin, origin_lsn = _origin_columns(transactions, rows)
     columns = [
         pa.array(rows + first_seq),
         pa.array(frames.lsn[rows]),
-        pa.array(found.commit_lsn[of]),
-        pa.array(found.tx_index[rows]),
-        pa.array(found.prior_end_lsn[rows]),
-        pa.array(found.xid[of]),
-        pa.array(found.commit_ts_us[of]),
+        pa.array(transactions.commit_lsn[of]),
+        pa.array(transactions.tx_index[rows]),
+        pa.array(transactions.prior_end_lsn[rows]),
+        pa.array(transactions.xid[of]),
+        pa.array(transactions.commit_ts_us[of]),
         origin,
         origin_lsn,
         gather_binary(frames.data, frames.starts[rows], frames.ends[rows]),
@@ -218,7 +222,7 @@ def _check_types(frames: Frames) -> None:
 
 
 def _truncate(
-    frames: Frames, found: Transactions, versions: _RelationVersions, state: StreamState, at: int
+    frames: Frames, transactions: Transactions, versions: _RelationVersions, state: StreamState, at: int
 ) -> Truncate:
     lsn = int(frames.lsn[at])
     cursor = Cursor(frames.payload(at), lsn, "a Truncate message")
@@ -228,17 +232,17 @@ def _truncate(
         raise ProtocolError("", lsn, f"{count} relations in a Truncate message", "another length")
     oids = np.frombuffer(cursor.take(4 * count), dtype=">u4").astype(np.int64)
     index = versions.of(oids, np.full(count, at, dtype=np.int64))
-    tables = (versions.announced[one].table for one in index)
-    of = int(found.ordinal[at])
-    origin, origin_lsn = origin_of(found.origins, at)
+    tables = (versions.announced[number].table for number in index)
+    of = int(transactions.ordinal[at])
+    origin, origin_lsn = origin_of(transactions.origins, at)
     return Truncate(
         seq=state.next_seq + at,
         lsn=lsn,
-        commit_lsn=int(found.commit_lsn[of]),
-        tx_index=int(found.tx_index[at]),
-        prior_end_lsn=int(found.prior_end_lsn[at]),
-        xid=int(found.xid[of]),
-        commit_ts_us=int(found.commit_ts_us[of]),
+        commit_lsn=int(transactions.commit_lsn[of]),
+        tx_index=int(transactions.tx_index[at]),
+        prior_end_lsn=int(transactions.prior_end_lsn[at]),
+        xid=int(transactions.xid[of]),
+        commit_ts_us=int(transactions.commit_ts_us[of]),
         origin=origin,
         origin_lsn=origin_lsn,
         tables=tuple(table for table in tables if table is not None),
@@ -253,26 +257,26 @@ def _origin_shown(found: Transactions, state: StreamState, at: int) -> tuple[str
     return origin_of(found.origins, at)
 
 
-def _message(frames: Frames, found: Transactions, state: StreamState, at: int, inside: bool) -> LogicalMessage:
+def _message(frames: Frames, transactions: Transactions, state: StreamState, at: int, inside: bool) -> LogicalMessage:
     lsn = int(frames.lsn[at])
     cursor = Cursor(frames.payload(at), lsn, "a logical message")
     cursor.take(10)  # kind, flags, and the LSN, which is also in the frame's header
     prefix = cursor.text()
     content = cursor.take(cursor.u32())
     cursor.end()
-    of = int(found.ordinal[at])
-    origin, origin_lsn = _origin_shown(found, state, at)
+    of = int(transactions.ordinal[at])
+    origin, origin_lsn = _origin_shown(transactions, state, at)
     return LogicalMessage(
         seq=state.next_seq + at,
         lsn=lsn,
         transactional=inside,
         prefix=prefix,
         content=content,
-        commit_lsn=int(found.commit_lsn[of]) if inside else None,
-        tx_index=int(found.tx_index[at]) if inside else None,
-        prior_end_lsn=int(found.prior_end_lsn[at]),
-        xid=int(found.xid[of]) if inside else None,
-        commit_ts_us=int(found.commit_ts_us[of]),
+        commit_lsn=int(transactions.commit_lsn[of]) if inside else None,
+        tx_index=int(transactions.tx_index[at]) if inside else None,
+        prior_end_lsn=int(transactions.prior_end_lsn[at]),
+        xid=int(transactions.xid[of]) if inside else None,
+        commit_ts_us=int(transactions.commit_ts_us[of]),
         origin=origin,
         origin_lsn=origin_lsn,
     )

@@ -82,8 +82,8 @@ class Frames:
         least = _MIN_LENGTH[self.kinds]
         if not least.all():
             bad = int(np.argmin(least != 0))
-            found = f"one of kind 0x{int(self.kinds[bad]):02X}"
-            raise ProtocolError("", int(self.lsn[bad]), "a message of kind B, C, O, R, Y, I, U, D, T or M", found)
+            kind = f"one of kind 0x{int(self.kinds[bad]):02X}"
+            raise ProtocolError("", int(self.lsn[bad]), "a message of kind B, C, O, R, Y, I, U, D, T or M", kind)
         length = self.ends - self.starts
         if not (length >= least).all():
             bad = int(np.argmin(length >= least))

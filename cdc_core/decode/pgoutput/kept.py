@@ -61,9 +61,9 @@ class KeptTransaction:
         segment, xids = frames.without_xids(first, last, ~is_origin)
         inside = np.flatnonzero(~is_origin & (xids != self.xid))
         if len(inside):
-            found, at = np.unique(xids[inside], return_index=True)
+            distinct, at = np.unique(xids[inside], return_index=True)
             numbers = inside[at] + self.messages.frames
-            for xid, number in zip(found.tolist(), numbers.tolist(), strict=True):  # row-wise: once a subtransaction
+            for xid, number in zip(distinct.tolist(), numbers.tolist(), strict=True):  # row-wise: once a subtransaction
                 self.begun.setdefault(xid, number)
         self.messages.add(segment)
 

@@ -95,12 +95,12 @@ def _used(frames: KeptFrames, first: int, last: int) -> dict[int, int]:
     kinds = frames.kinds[first:last]
     rows = first + np.flatnonzero(_IS_ROW[kinds])
     oids, at = np.unique(frames.reader.u32(frames.starts[rows] + 1), return_index=True)
-    found = dict(zip(oids.tolist(), rows[at].tolist(), strict=True))
+    earliest = dict(zip(oids.tolist(), rows[at].tolist(), strict=True))
     for cut in (first + np.flatnonzero(kinds == TRUNCATE)).tolist():  # row-wise: truncates are rare
         message = frames.message(cut)
         for oid in np.frombuffer(message[_TRUNCATED : _TRUNCATED + (len(message) - _TRUNCATED) // 4 * 4], ">u4"):
-            found[int(oid)] = min(cut, found.get(int(oid), cut))
-    return found
+            earliest[int(oid)] = min(cut, earliest.get(int(oid), cut))
+    return earliest
 
 
 def _oid(message: bytes, at: int) -> int:

@@ -124,37 +124,37 @@ def find_transactions(frames: Frames, state: StreamState) -> Transactions:
     )
 
 
-def marks(frames: Frames, found: Transactions, first_seq: int) -> pa.RecordBatch:
+def marks(frames: Frames, transactions: Transactions, first_seq: int) -> pa.RecordBatch:
     """Return the Begin and Commit messages as a batch of MARK_SCHEMA, in stream order."""
     at = np.flatnonzero((frames.kinds == BEGIN) | (frames.kinds == COMMIT))
-    of = found.ordinal[at]
+    of = transactions.ordinal[at]
     is_commit = frames.kinds[at] == COMMIT
     end_lsn = np.zeros(len(at), dtype=np.int64)
-    end_lsn[is_commit] = found.commit_end_lsn
+    end_lsn[is_commit] = transactions.commit_end_lsn
     columns = [
         pa.array(at + first_seq),
         pa.array(frames.kinds[at]),
         pa.array(frames.lsn[at]),
-        pa.array(found.xid[of]),
-        pa.array(found.commit_lsn[of]),
+        pa.array(transactions.xid[of]),
+        pa.array(transactions.commit_lsn[of]),
         pa.array(end_lsn, mask=~is_commit),
-        pa.array(found.commit_ts_us[of]),
+        pa.array(transactions.commit_ts_us[of]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=MARK_SCHEMA)
 
 
-def open_transaction(found: Transactions, count: int) -> OpenTransaction | None:
+def open_transaction(transactions: Transactions, count: int) -> OpenTransaction | None:
     """Return the transaction left open after the last of ``count`` frames; None if there is none."""
-    if not found.open_at_end or count == 0:
+    if not transactions.open_at_end or count == 0:
         return None
     last = count - 1
-    of = found.ordinal[last]
-    origin, origin_lsn = origin_of(found.origins, last)
+    of = transactions.ordinal[last]
+    origin, origin_lsn = origin_of(transactions.origins, last)
     return OpenTransaction(
-        commit_lsn=int(found.commit_lsn[of]),
-        commit_ts_us=int(found.commit_ts_us[of]),
-        xid=int(found.xid[of]),
-        next_tx_index=int(found.tx_index[last]) + int(found.is_row[last]),
+        commit_lsn=int(transactions.commit_lsn[of]),
+        commit_ts_us=int(transactions.commit_ts_us[of]),
+        xid=int(transactions.xid[of]),
+        next_tx_index=int(transactions.tx_index[last]) + int(transactions.is_row[last]),
         origin=origin,
         origin_lsn=origin_lsn,
     )

@@ -67,9 +67,9 @@ class JsonBytes(Wire):
             ends[of_text] = self._next(self._quotes, at[of_text] + 1)
         return JsonValues(self.inside(at + is_text), ends, first), self.inside(ends + is_text)
 
-    def text(self, found: JsonValues, rows: np.ndarray | None) -> pa.Array:
+    def text(self, places: JsonValues, rows: np.ndarray | None) -> pa.Array:
         """Return values as PostgreSQL's text, binary[N], null for null; ``rows``: indices, None for all."""
-        starts, ends, first = found.starts, found.ends, found.first
+        starts, ends, first = places.starts, places.ends, places.first
         if rows is not None:
             starts, ends, first = starts[rows], ends[rows], first[rows]
         is_text = first == _QUOTE
@@ -137,11 +137,11 @@ def plain(text: bytes) -> str:
     return octets.decode()
 
 
-def _walk(text: bytes, at: int, path: Path, found: list[tuple[Path, int, int]]) -> int:
+def _walk(text: bytes, at: int, path: Path, places: list[tuple[Path, int, int]]) -> int:
     opening = text[at : at + 1]
     if opening not in (b"{", b"["):
         end = _value_end(text, at)
-        found.append((path, at, end))
+        places.append((path, at, end))
         return end
     closing, at, number = (b"}" if opening == b"{" else b"]"), at + 1, 0
     while text[at : at + 1] != closing:
@@ -151,7 +151,7 @@ def _walk(text: bytes, at: int, path: Path, found: list[tuple[Path, int, int]]) 
         if opening == b"{":
             stop = _value_end(text, at)
             step, at = plain(text[at:stop]), stop + 1
-        at = _walk(text, at, (*path, step), found)
+        at = _walk(text, at, (*path, step), places)
         number += 1
         if at >= len(text):
             raise ValueError("no end")

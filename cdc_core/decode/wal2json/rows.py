@@ -76,13 +76,13 @@ def _format(data: JsonBytes, rows: JsonRowPlaces) -> _JsonFormat:
     """Take the first row apart."""
     text = data.data[int(rows.starts[0]) : int(rows.ends[0])].tobytes()
     try:
-        found = leaves(text)
-        values = {path: plain(text[start:end]) for path, start, end in found if not _is_value(path)}
+        places = leaves(text)
+        values = {path: plain(text[start:end]) for path, start, end in places if not _is_value(path)}
         op = _OPS[values.get(("action",)) or values[("kind",)]]
         table = TableId(values[("schema",)], values[("table",)])
         literals, last = [], 0
         numbers: dict[Path, int] = {}
-        for path, start, end in found:
+        for path, start, end in places:
             if _is_value(path) or path in _OF_TRANSACTION:
                 literals.append(text[last:start])
                 numbers[path] = len(numbers)

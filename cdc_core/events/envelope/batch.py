@@ -148,7 +148,7 @@ def _python(schema: ConnectSchema, value: Any) -> Any:
         "float": lambda: float(value),
         "double": lambda: float(value),
         "struct": lambda: {name: _python(field, value.get(name)) for name, field in schema.fields},
-        "array": lambda: [_python(schema.items or schema, one) for one in value],
+        "array": lambda: [_python(schema.items or schema, item) for item in value],
         "map": lambda: list(value.items()) if isinstance(value, dict) else value,
     }
     return nested.get(schema.type, lambda: value)()

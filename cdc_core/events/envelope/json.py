@@ -145,13 +145,13 @@ def base64_texts(array: pa.Array, *, quote: bool) -> pa.LargeStringArray:
     start = offsets[:-1][row] + 3 * (np.arange(total) - first_group[:-1][row])
     left = offsets[1:][row] - start
     padded = np.concatenate([data, np.zeros(3, dtype=np.uint8)])
-    one, two, three = (padded[np.minimum(start + i, len(data))] for i in range(3))
-    two, three = np.where(left > 1, two, 0), np.where(left > 2, three, 0)
+    first, second, third = (padded[np.minimum(start + i, len(data))] for i in range(3))
+    second, third = np.where(left > 1, second, 0), np.where(left > 2, third, 0)
     out = np.empty((total, 4), dtype=np.uint8)
-    out[:, 0] = _ALPHABET[one >> 2]
-    out[:, 1] = _ALPHABET[((one & 3) << 4) | (two >> 4)]
-    out[:, 2] = np.where(left > 1, _ALPHABET[((two & 15) << 2) | (three >> 6)], ord("="))
-    out[:, 3] = np.where(left > 2, _ALPHABET[three & 63], ord("="))
+    out[:, 0] = _ALPHABET[first >> 2]
+    out[:, 1] = _ALPHABET[((first & 3) << 4) | (second >> 4)]
+    out[:, 2] = np.where(left > 1, _ALPHABET[((second & 15) << 2) | (third >> 6)], ord("="))
+    out[:, 3] = np.where(left > 2, _ALPHABET[third & 63], ord("="))
     text = pa.LargeStringArray.from_buffers(len(array), pa.py_buffer(first_group * 4), pa.py_buffer(out))
     return _keeping_nulls(array, join(['"', text, '"'], len(array)) if quote else text)
 

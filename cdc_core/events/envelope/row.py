@@ -124,8 +124,8 @@ class RowWriter:
             at = position.get(field.column)
             if at is None:
                 value = None if field.required is None else field.required_value
-                one = pa.array([value], type=field.face.arrow_type)
-                arrays.append(one.take(pa.array(np.zeros(rows, dtype=np.int64))))
+                scalar = pa.array([value], type=field.face.arrow_type)
+                arrays.append(scalar.take(pa.array(np.zeros(rows, dtype=np.int64))))
             else:
                 arrays.append(self._typed(field, columns.text[at], columns.unchanged[at], read, lsn))
         return struct(self.schema("", optional=True), arrays, np.ones(rows, dtype=bool)).values
@@ -144,7 +144,7 @@ class RowWriter:
     def _column(
         self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool, lsn: np.ndarray | None
     ) -> Parts:
-        values, given, missing = self._converted(field, text, unchanged, read, lsn)
+        values, source, missing = self._converted(field, text, unchanged, read, lsn)
         if missing is None and not values.null_count:
             return json_parts(values, field.schema)
         out = texts(values, field.schema)
@@ -152,7 +152,7 @@ class RowWriter:
             out = pc.if_else(missing, pa.scalar(field.unavailable, TEXT), out)
         if field.required is not None and out.null_count:
             # Only SQL NULL is replaced: a value that could not be read stays unset.
-            out = pc.if_else(pc.is_null(given), pc.fill_null(out, pa.scalar(field.required, TEXT)), out)
+            out = pc.if_else(pc.is_null(source), pc.fill_null(out, pa.scalar(field.required, TEXT)), out)
         return [out if field.unset == "null" or not out.null_count else pc.fill_null(out, pa.scalar(field.unset, TEXT))]
 
     def _converted(
@@ -162,20 +162,20 @@ class RowWriter:
         missing = None if unchanged is None or not unchanged.any() else pa.array(unchanged)
         if not (read or field.face.is_streamed):
             text, missing = pa.nulls(len(text), text.type), None
-        given = text
+        source = text
         if field.mapper is not None:
-            given = field.mapper(_stood_in(field, text, missing))
+            source = field.mapper(_stood_in(field, text, missing))
             if pa.types.is_string(field.face.arrow_type):
                 missing = None  # the mapper was applied to the placeholder like to any other text
         convert = field.face.snapshot_convert if read and field.face.snapshot_convert else field.face.convert
-        converted = convert(given)
+        converted = convert(source)
         if converted.bad is not None and pc.any(converted.bad).as_py():
             self._report(field, np.flatnonzero(converted.bad.fill_null(False).to_numpy(zero_copy_only=False)), lsn)
         values = converted.values
         if field.cut is not None and _is_cuttable(field):
-            values = _cut(field, given, values, missing)
+            values = _cut(field, source, values, missing)
             missing = None  # the placeholder was truncated like any other value
-        return values, given, missing
+        return values, source, missing
 
     def _report(self, field: Field, places: np.ndarray, lsn: np.ndarray | None) -> None:
         first = None if lsn is None else int(lsn[places[0]])
@@ -202,13 +202,13 @@ def _is_cuttable(field: Field) -> bool:
     return field.schema.type == "string" or (field.schema.type == "bytes" and field.schema.name is None)
 
 
-def _cut(field: Field, given: pa.Array, values: pa.Array, missing: pa.Array | None) -> pa.Array:
+def _cut(field: Field, source: pa.Array, values: pa.Array, missing: pa.Array | None) -> pa.Array:
     """Return the first ``field.cut`` UTF-16 units or bytes of every value, placeholders and NULLs' included."""
     kind = values.type
     if missing is not None and field.face.unavailable is not None:
         values = pc.if_else(missing, pa.scalar(field.face.unavailable, kind), values)
     if field.required_value is not None and field.required is not None and values.null_count:
-        values = pc.if_else(pc.is_null(given), pc.fill_null(values, pa.scalar(field.required_value, kind)), values)
+        values = pc.if_else(pc.is_null(source), pc.fill_null(values, pa.scalar(field.required_value, kind)), values)
     assert field.cut is not None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return TruncateMapper(field.cut)(values)
@@ -268,9 +268,9 @@ def filled_from(new: RawColumns, old: RawColumns) -> RawColumns:
     texts_, masks = [], []
     for text, mask, before in zip(new.text, new.unchanged, old.text, strict=True):
         if mask is not None and mask.any():
-            found = mask & before.is_valid().to_numpy(zero_copy_only=False)
-            texts_.append(pc.if_else(pa.array(found), before, text))
-            masks.append(mask & ~found)
+            from_old = mask & before.is_valid().to_numpy(zero_copy_only=False)
+            texts_.append(pc.if_else(pa.array(from_old), before, text))
+            masks.append(mask & ~from_old)
         else:
             texts_.append(text)
             masks.append(None)

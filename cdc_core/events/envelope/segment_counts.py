@@ -53,7 +53,9 @@ class SegmentCounter:
                 CountedEvents(str(table.id), np.array([cut.seq]), np.array([index]), np.array([cut.commit_lsn]))
                 for index, table in enumerate(cut.tables)
             ]
-        inside = (each for each in segment.messages if each.transactional and self._wants_message(each.prefix))
+        inside = (
+            logical for logical in segment.messages if logical.transactional and self._wants_message(logical.prefix)
+        )
         groups += [CountedEvents(*place_of(message)) for message in inside]
         self._counter.count(groups)
         return self._counter.marked(segment.transactions)

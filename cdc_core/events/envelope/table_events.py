@@ -200,7 +200,7 @@ class TableEvents:
         op = np.concatenate([first, np.full(len(again), _CREATED, dtype=np.uint8)])
         keep = ~np.isin(op, [ord(letter) for letter in self._context.skipped])
         if self._context.options.skip_messages_without_change:
-            texts = (self._form.compared(one, self._row) for one in (before, after))
+            texts = (self._form.compared(image, self._row) for image in (before, after))
             keep &= ~((op == _CHANGED) & _true(pc.equal(*texts))[row])
         row, sub, op = row[keep], sub[keep], op[keep]
         return row, sub, op, moved[row]

@@ -109,9 +109,9 @@ class TransactionCounter:
             self._number(int(lsn[first]), which[first:last], names, total[first:last], by_collection[first:last])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        found = EventNumbers(total[back], by_collection[back])
+        numbers = EventNumbers(total[back], by_collection[back])
         ends = np.cumsum(sizes)
-        return [found.take(np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+        return [numbers.take(np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
     def _number(
         self, lsn: int, which: np.ndarray, names: list[str], total: np.ndarray, by_collection: np.ndarray
@@ -120,12 +120,12 @@ class TransactionCounter:
         total[:] = np.arange(self._total + 1, self._total + 1 + len(which))
         self._total += len(which)
         present, first_at = np.unique(which, return_index=True)
-        for one in present[np.argsort(first_at)]:  # once per table in a transaction
-            mine = which == one
-            before = self._collections.get(names[one], 0)
+        for table in present[np.argsort(first_at)]:  # once per table in a transaction
+            mine = which == table
+            before = self._collections.get(names[table], 0)
             count = int(np.count_nonzero(mine))
             by_collection[mine] = np.arange(before + 1, before + 1 + count)
-            self._collections[names[one]] = before + count
+            self._collections[names[table]] = before + count
 
     def _enter(self, lsn: int) -> None:
         if lsn == self._open_lsn:
@@ -146,15 +146,15 @@ class TransactionCounter:
 
     def marked(self, marks: pa.RecordBatch) -> list[TransactionMark]:
         """Return the marks of a segment (MARK_SCHEMA), whose events are counted, with the counts of what ended."""
-        found = []
+        transactions = []
         for mark in marks.to_pylist():  # once a transaction
             is_begin = mark["kind"] == _BEGIN
             lsn = mark["lsn"] if is_begin else mark["end_lsn"]
             counts = None if is_begin else self.end(mark["commit_lsn"])
-            found.append(
+            transactions.append(
                 TransactionMark(mark["seq"], mark["xid"], lsn, mark["commit_lsn"], mark["commit_ts_us"], counts)
             )
-        return found
+        return transactions
 
     def begin(self, commit_lsn: int) -> None:
         """Record a Begin message. A transaction that was open already is sent again: its counts restart."""

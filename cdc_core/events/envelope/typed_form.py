@@ -70,7 +70,7 @@ class TypedForm:
     ) -> Data:
         """Return the envelopes. None: null in every record."""
         rows = len(op)
-        kind = next((one.type for one in (before, after) if one is not None), self._row_type)
+        kind = next((image.type for image in (before, after) if image is not None), self._row_type)
         times = [pa.repeat(pa.scalar(now_ns // unit, pa.int64()), rows) for unit in (1_000_000, 1_000, 1)]
         return struct(
             self._value_schema,

@@ -156,9 +156,9 @@ class AvroFormat:
             self._must_equal(self.registry.by_id(self._fixed_id), schema, f"The schema with id {self._fixed_id}")
             return self._fixed_id
         if self._latest:
-            found: Registered = self.registry.latest(subject)
-            self._must_equal(found.schema, schema, f"The latest schema of {subject}")
-            return found.id
+            latest: Registered = self.registry.latest(subject)
+            self._must_equal(latest.schema, schema, f"The latest schema of {subject}")
+            return latest.id
         return self.registry.find(subject, schema).id
 
     @staticmethod

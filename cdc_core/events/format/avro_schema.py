@@ -91,7 +91,7 @@ def canonical(schema: Any) -> str:
 
 def _bare(schema: Any, space: str) -> Any:
     if isinstance(schema, list):
-        return [_bare(one, space) for one in schema]
+        return [_bare(branch, space) for branch in schema]
     if isinstance(schema, str):
         is_full = schema in {*_PRIMITIVES.values(), "null"} or "." in schema or not space
         return schema if is_full else f"{space}.{schema}"
@@ -165,7 +165,7 @@ class _Maker:
         if own_space != space:
             entry["namespace"] = own_space
         pairs = (("key", schema.keys), ("value", schema.items))
-        entry["fields"] = [self._field(one, field, own_space) for one, field in pairs]
+        entry["fields"] = [self._field(side, field, own_space) for side, field in pairs]
         if schema.name is not None:
             entry["connect.internal.type"] = "MapEntry"
         return {"type": "array", "items": entry}
@@ -205,11 +205,11 @@ class _Maker:
         if schema.type == "bytes":
             return bytes(value).decode("latin-1")
         if schema.type == "array" and schema.items is not None:
-            return [self._default(schema.items, one) for one in value]
+            return [self._default(schema.items, item) for item in value]
         if schema.type == "struct":
             return {self._rules.name(name): self._default(field, value.get(name)) for name, field in schema.fields}
         if schema.type == "map" and schema.items is not None and schema.keys is not None:
-            pairs = [(self._default(schema.keys, one), self._default(schema.items, two)) for one, two in value]
+            pairs = [(self._default(schema.keys, item), self._default(schema.items, mapped)) for item, mapped in value]
             return dict(pairs) if self._rules.is_map(schema) else [list(pair) for pair in pairs]
         return value
 

@@ -107,20 +107,20 @@ class CloudEventsFormat:
 
     def _rows(self, data: Data, batch: EventBatch) -> np.ndarray:
         """Return the indexes of change events."""
-        wanted = data.valid
+        emitted = data.valid
         if self._origin.headers:
             for name in ("source", "op"):
-                found = [header.has() for header in batch.headers if header.key == name]
-                wanted &= np.logical_or.reduce(found) if found else False
-        elif data.schema is not None and data.schema.name in (None, MISFIT_LIST) and wanted.any():
+                present = [header.has() for header in batch.headers if header.key == name]
+                emitted &= np.logical_or.reduce(present) if present else False
+        elif data.schema is not None and data.schema.name in (None, MISFIT_LIST) and emitted.any():
             raise RecordError("A CloudEvent cannot be made of a value whose schema has no name.")
         elif not is_envelope(data):
-            wanted &= False
-        if wanted.any() and not data.is_struct:
+            emitted &= False
+        if emitted.any() and not data.is_struct:
             raise RecordError("A CloudEvent can only be made of a struct.")
-        if wanted.any() and not self._origin.headers and not {"before", "after"} <= set(_names(data)):
+        if emitted.any() and not self._origin.headers and not {"before", "after"} <= set(_names(data)):
             raise RecordError("A CloudEvent cannot be made of an event without the fields before and after.")
-        return np.flatnonzero(wanted)
+        return np.flatnonzero(emitted)
 
     def _events(self, data: Data, batch: EventBatch) -> pa.Array:
         rows = len(data)
@@ -148,7 +148,7 @@ class CloudEventsFormat:
         add("time", STRING, each(fields["ts_ms"], _time, TEXT))
         add("datacontenttype", STRING, _repeated("application/avro" if self._data_avro else "application/json", rows))
         if message is not None:
-            numbers = [int.from_bytes(one[1:5], "big") for one in pc.binary_slice(message, 0, 5).to_pylist()]
+            numbers = [int.from_bytes(head[1:5], "big") for head in pc.binary_slice(message, 0, 5).to_pylist()]
             add("dataschema", STRING, join([f"{self._url}/schemas/ids/", pa.array(numbers, type=pa.int64())], rows))
         if self._tracing:
             add("traceparent", STRING, self._custom(batch, "traceparent", _refuse_trace))
@@ -175,8 +175,8 @@ class CloudEventsFormat:
             add(_extension(name), *_attribute(field, values, field.optional))
         block = self._meta(data, batch, "transaction", optional=True)
         for name, field in _TRANSACTION:
-            found = block.field(name) if block.is_struct else None
-            values = pa.nulls(rows, TEXT) if found is None else found.values
+            member = block.field(name) if block.is_struct else None
+            values = pa.nulls(rows, TEXT) if member is None else member.values
             add(_extension(f"tx{name}"), *_attribute(field, values, True))
 
     def _content(self, data: Data, batch: EventBatch, source: Data) -> Data:
@@ -185,14 +185,14 @@ class CloudEventsFormat:
         kept = data.schema.fields
         if not self._origin.headers:
             kept = tuple((name, field) for name, field in kept if name in ("before", "after"))
-        columns = [one.filled().values for name, _ in kept if (one := data.field(name)) is not None]
+        columns = [part.filled().values for name, _ in kept if (part := data.field(name)) is not None]
         connector = source.field("connector")
         name = f"io.debezium.connector.{connector.values[0].as_py()}.Data" if connector is not None else None
         if self._named_data and self._origin.custom["dataSchemaName"] == "header":
-            found = set(_header(batch, "dataSchemaName").values.to_pylist())
-            if len(found) != 1:
+            schema_names = set(_header(batch, "dataSchemaName").values.to_pylist())
+            if len(schema_names) != 1:
                 raise RecordError("Events of one batch have several dataSchemaName headers.")
-            name = found.pop()
+            name = schema_names.pop()
         schema = ConnectSchema("struct", name=name, fields=kept)
         return struct(schema, columns, np.ones(len(data), dtype=bool))
 

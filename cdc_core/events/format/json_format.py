@@ -150,7 +150,9 @@ def _numeric(data: Data) -> Data:
             numbers = pc.fill_null(numbers, str(decimal_of(base64.b64decode(schema.default), schema)))
         return Data(ConnectSchema("number", optional=schema.optional), numbers)
     if schema.type == "struct":
-        parts = [_numeric(Data(field, one)) for (_, field), one in zip(schema.fields, data.columns(), strict=True)]
+        parts = [
+            _numeric(Data(field, column)) for (_, field), column in zip(schema.fields, data.columns(), strict=True)
+        ]
         fields = tuple((name, part.schema or schema) for (name, _), part in zip(schema.fields, parts, strict=True))
         return struct(schema.replace(fields=fields), [part.values for part in parts], data.valid)
     if schema.type == "array" and schema.items is not None and _has_decimals(schema.items):

@@ -77,7 +77,7 @@ class EventOutlet:
     def _tolerant(self, batch: EventBatch) -> list[pa.Table]:
         """Transform and write; a record that fails is isolated by bisection and left out, if that is permitted."""
         try:
-            return [self._written(one) for one in self._in_turn(self.chain.apply(batch))]
+            return [self._written(single) for single in self._in_turn(self.chain.apply(batch))]
         except RecordError as error:
             if self.tolerance is ErrorTolerance.NONE:
                 raise RecordError(error.message, error.remedy or _REMEDY) from None
@@ -97,7 +97,7 @@ class EventOutlet:
         return sorted((one for part in parts for _, one in part.by_topic()), key=EventBatch.first)
 
     def _written(self, batch: EventBatch) -> pa.Table:
-        key, value = (self._octets(*one, batch) for one in ((self.key, batch.key), (self.value, batch.value)))
+        key, value = (self._octets(*side, batch) for side in ((self.key, batch.key), (self.value, batch.value)))
         shows_headers = self.shows_headers or self.is_raw
         headers = self.headers.header_list(batch.headers, len(batch)) if shows_headers else None
         columns = [
@@ -133,7 +133,9 @@ def make_outlet(transforms: TransformOptions, formats: FormatOptions, *, is_raw:
     key = _made("key", formats.key_converter, formats)
     schemas = value.schemas if isinstance(value, JsonFormat) else True
     headers = _headers(_settings("header", formats), formats.header_converter, schemas)
-    if not chain.steps and all(isinstance(one, JsonFormat) and one.is_default for one in (key, value, headers)):
+    if not chain.steps and all(
+        isinstance(converter, JsonFormat) and converter.is_default for converter in (key, value, headers)
+    ):
         return None
     shows = bool(formats.header_converter) or (key.shows_headers and value.shows_headers)
     if is_raw and not shows:
@@ -160,8 +162,11 @@ def _made(side: str, name: str, formats: FormatOptions) -> Format:
         AVRO_CONVERTER: lambda settings: AvroFormat(settings, is_key=side == "key"),
         CLOUD_EVENTS_CONVERTER: CloudEventsFormat,
         STRING_CONVERTER: StringFormat,
-        **{one: _number(*how) for one, how in NUMBER_CONVERTERS.items()},
-        **{one: partial(_bytes, takes_buffers=one != BYTE_ARRAY_CONVERTER) for one in BYTES_CONVERTERS},
+        **{converter: _number(*how) for converter, how in NUMBER_CONVERTERS.items()},
+        **{
+            converter: partial(_bytes, takes_buffers=converter != BYTE_ARRAY_CONVERTER)
+            for converter in BYTES_CONVERTERS
+        },
     }
     if name not in makers:
         raise ConfigError(f"{side}.converter is {name}, which wal2lake does not have.")

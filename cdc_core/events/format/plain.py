@@ -146,7 +146,7 @@ class TextHeaders(JsonFormat):
         else:
             # row-wise: texts of structs, lists and floats are Java's, and headers rarely have them
             rows = data.values.to_pylist()
-            made = pa.array([None if one is None else self._made(one, schema) for one in rows], type=TEXT)
+            made = pa.array([None if item is None else self._made(item, schema) for item in rows], type=TEXT)
         return pc.fill_null(quoted(made), "null")
 
 
@@ -176,10 +176,10 @@ def _nested_text(value: Any, schema: ConnectSchema) -> str:
     assert schema.items is not None
     items = schema.items
     if schema.type == "array":
-        return "[" + ",".join(inner(one, items) for one in value) + "]"
+        return "[" + ",".join(inner(item, items) for item in value) + "]"
     assert schema.keys is not None
     keys = schema.keys
-    return "{" + ",".join(f"{inner(one, keys)}:{inner(two, items)}" for one, two in value) + "}"
+    return "{" + ",".join(f"{inner(item, keys)}:{inner(mapped, items)}" for item, mapped in value) + "}"
 
 
 def _text(value: Any, schema: ConnectSchema) -> str:
@@ -191,10 +191,10 @@ def _text(value: Any, schema: ConnectSchema) -> str:
         return "Struct{" + ",".join(shown) + "}"
     if schema.type == "array" and schema.items is not None:
         items = schema.items
-        return "[" + ", ".join(_or_null(one, items) for one in value) + "]"
+        return "[" + ", ".join(_or_null(item, items) for item in value) + "]"
     if schema.type == "map" and schema.items is not None and schema.keys is not None:
         items, keys = schema.items, schema.keys
-        pairs = (f"{_text(one, keys)}={_or_null(two, items)}" for one, two in value)
+        pairs = (f"{_text(item, keys)}={_or_null(mapped, items)}" for item, mapped in value)
         return "{" + ", ".join(pairs) + "}"
     if schema.type == "bytes" and schema.name != DECIMAL:
         return f"java.nio.HeapByteBuffer[pos=0 lim={len(value)} cap={len(value)}]"

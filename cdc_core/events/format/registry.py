@@ -100,10 +100,10 @@ class Registry:
         if self._authorization:
             request.add_header("Authorization", self._authorization)
         with self._open(request, timeout=_SECONDS) as answer:
-            found = json.loads(answer.read())
-        if not isinstance(found, dict):
+            document = json.loads(answer.read())
+        if not isinstance(document, dict):
             raise ValueError("no JSON object")
-        return found
+        return document
 
 
 def _registered(answer: dict[str, Any], subject: str, schema: Any) -> Registered:

@@ -84,11 +84,11 @@ class Delivery:
         self._topics.make(records.column("topic").unique().to_pylist())
         if records.num_rows:
             self._begin()
-        for found in self._messages.of(records):
-            if isinstance(found, TopicRecords):
-                self._produce_together(found)
+        for entry in self._messages.of(records):
+            if isinstance(entry, TopicRecords):
+                self._produce_together(entry)
             else:
-                self._produce(found)
+                self._produce(entry)
         self.serve()
 
     def store(self, position: str) -> None:

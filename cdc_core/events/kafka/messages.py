@@ -107,15 +107,15 @@ class Messages:
 
     def headers(self, text: str) -> Headers:
         """Return the headers of a JSON list; each value is the part of the text that it is written in."""
-        found: Headers = []
+        pairs: Headers = []
         at = 1
         while at < len(text) - 1:
             key, end = _decoder.raw_decode(text, at + len(_KEY))
             start = end + len(_VALUE)
             value, end = _decoder.raw_decode(text, start)
-            found.append((key, self._value(text[start:end], value)))
+            pairs.append((key, self._value(text[start:end], value)))
             at = end + 2
-        return found
+        return pairs
 
     def _value(self, text: str, value: object) -> bytes | None:
         if self._are_texts:

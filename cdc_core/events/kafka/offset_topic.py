@@ -47,7 +47,7 @@ def read_offsets(settings: Mapping[str, str], topic: str) -> list[tuple[bytes, b
 
 def _records(consumer: Any, partitions: int, servers: str, reported: Reported) -> list[tuple[bytes, bytes | None]]:
     """Read until the end of every partition. A key is in one partition only, so its records are in order."""
-    found: list[tuple[bytes, bytes | None]] = []
+    records: list[tuple[bytes, bytes | None]] = []
     ended: set[int] = set()
     deadline = time.monotonic() + REACH_SECONDS
     while len(ended) < partitions:
@@ -58,9 +58,9 @@ def _records(consumer: Any, partitions: int, servers: str, reported: Reported) -
             error = message.error()
             if error is None:
                 if message.key() is not None:
-                    found.append((message.key(), message.value()))
+                    records.append((message.key(), message.value()))
             elif error.name() == "_PARTITION_EOF":
                 ended.add(message.partition())
             else:
                 raise error_of(error, servers, _DOING)
-    return found
+    return records

@@ -92,9 +92,9 @@ class PositionTopic:
             while True:
                 start = max(low, high - look)
                 consumer.assign([TopicPartition(self.name, 0, start)])
-                found = self._last(consumer, servers, reported)
-                if found is not None or start == low:
-                    return found or ""
+                position = self._last(consumer, servers, reported)
+                if position is not None or start == low:
+                    return position or ""
                 look *= 8
         except KafkaException as error:
             raise error_of(error.args[0], servers, "reading the connector's position") from None
@@ -117,18 +117,18 @@ class PositionTopic:
 
     def _last(self, consumer: Any, servers: str, reported: Reported) -> str | None:
         """Return the last of the positions up to the end of what is committed."""
-        found, deadline = None, time.monotonic() + REACH_SECONDS
+        position, deadline = None, time.monotonic() + REACH_SECONDS
         while time.monotonic() < deadline:
             message = consumer.poll(_POLL_SECONDS)
             if message is None:
                 continue
             error = message.error()
             if error is not None and error.name() == "_PARTITION_EOF":
-                return found
+                return position
             if error is not None:
                 raise error_of(error, servers, "reading the connector's position")
             if message.key() == self.key and message.value() is not None:
-                found = message.value().decode()
+                position = message.value().decode()
         raise reported.unreachable(REACH_SECONDS)
 
 

@@ -58,7 +58,7 @@ _FOR_EVER = "0"
 
 def producer_settings(options: KafkaOptions, transactional_id: str = "") -> dict[str, str]:
     """Return the producer's settings: idempotent, acks=all, Kafka's default partitioner. Raises ConfigError."""
-    given = dict(options.producer)
+    java = dict(options.producer)
     defaults = {
         "message.max.bytes": "1048576",
         "message.timeout.ms": _FOR_EVER,
@@ -67,14 +67,14 @@ def producer_settings(options: KafkaOptions, transactional_id: str = "") -> dict
     }
     own = {
         "enable.idempotence": "true",
-        "partitioner": _partitioner(given.pop("partitioner.class", "")),
+        "partitioner": _partitioner(java.pop("partitioner.class", "")),
     }
-    if given.pop("enable.idempotence", "true").strip().lower() != "true":
+    if java.pop("enable.idempotence", "true").strip().lower() != "true":
         raise ConfigError(
             "producer.enable.idempotence is false, but records could then be written twice or out of order.",
             "Remove it.",
         )
-    if given.get("acks", "all").strip().lower() not in ("all", "-1"):
+    if java.get("acks", "all").strip().lower() not in ("all", "-1"):
         raise ConfigError("producer.acks must be all: the slot is confirmed when all replicas have the records.")
     if transactional_id:
         # The longest that brokers permit by default: a transaction of the source is one of Kafka.
@@ -82,20 +82,20 @@ def producer_settings(options: KafkaOptions, transactional_id: str = "") -> dict
         # librdkafka's own: at most the transaction's.
         del defaults["message.timeout.ms"]
         own["transactional.id"] = transactional_id
-    memory = given.pop("buffer.memory", "")
+    memory = java.pop("buffer.memory", "")
     if memory:
         defaults["queue.buffering.max.kbytes"] = str(max(1, _whole("buffer.memory", memory) // 1024))
-    if "max.request.size" in given:
-        _whole("max.request.size", given["max.request.size"])
-    level = given.pop(f"compression.{given.get('compression.type', '').strip().lower()}.level", "")
+    if "max.request.size" in java:
+        _whole("max.request.size", java["max.request.size"])
+    level = java.pop(f"compression.{java.get('compression.type', '').strip().lower()}.level", "")
     if level:
         defaults["compression.level"] = level.strip()
     for kind in _COMPRESSIONS:
         # A level of a compression that is not used.
-        given.pop(f"compression.{kind}.level", None)
+        java.pop(f"compression.{kind}.level", None)
     # A record that is given up would be missing in between: a run waits, or ends, instead.
-    given.pop("delivery.timeout.ms", None)
-    return {**defaults, **_connected(options), **translated("producer", given), **own}
+    java.pop("delivery.timeout.ms", None)
+    return {**defaults, **_connected(options), **translated("producer", java), **own}
 
 
 def _whole(name: str, text: str) -> int:
@@ -138,23 +138,23 @@ def _connected(options: KafkaOptions) -> dict[str, str]:
     return {"bootstrap.servers": servers(options), **translated("producer", shared)}
 
 
-def translated(prefix: str, given: Mapping[str, str]) -> dict[str, str]:
+def translated(prefix: str, java: Mapping[str, str]) -> dict[str, str]:
     """Return settings of a Java client as librdkafka's. Raises ConfigError for one that cannot be."""
-    found: dict[str, str] = {}
-    for name, text in given.items():
+    librdkafka: dict[str, str] = {}
+    for name, text in java.items():
         if name == "ssl.truststore.location":
-            found["ssl.ca.location"] = _pem(prefix, given, "truststore", text)
+            librdkafka["ssl.ca.location"] = _pem(prefix, java, "truststore", text)
         elif name == "ssl.keystore.location":
-            found.update(_keystore(prefix, given, text))
+            librdkafka.update(_keystore(prefix, java, text))
         elif name in ("ssl.truststore.password", "ssl.keystore.password", "ssl.key.password"):
             continue
         elif name == "ssl.endpoint.identification.algorithm":
-            found[name] = text.strip() or "none"
+            librdkafka[name] = text.strip() or "none"
         elif name not in _WITHOUT_MEANING:
-            found[_RENAMED.get(name, name)] = text.strip()
-    found.update(_passwords(given))
-    found.update(_login(prefix, given))
-    return found
+            librdkafka[_RENAMED.get(name, name)] = text.strip()
+    librdkafka.update(_passwords(java))
+    librdkafka.update(_login(prefix, java))
+    return librdkafka
 
 
 def _pem(prefix: str, given: Mapping[str, str], kind: str, path: str) -> str:
@@ -178,10 +178,10 @@ def _passwords(given: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.key.password": password} if password else {}
 
 
-def _login(prefix: str, given: Mapping[str, str]) -> dict[str, str]:
+def _login(prefix: str, java: Mapping[str, str]) -> dict[str, str]:
     """Return user and password of sasl.jaas.config, which Java reads from the text of a login module."""
-    jaas = given.get("sasl.jaas.config", "")
-    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "")).strip()
+    jaas = java.get("sasl.jaas.config", "")
+    mechanism = java.get("sasl.mechanism", java.get("sasl.mechanisms", "")).strip()
     if mechanism and mechanism.upper() not in _MECHANISMS:
         raise ConfigError(f"{prefix}.sasl.mechanism is not one of {', '.join(sorted(_MECHANISMS))}.")
     if not jaas:

@@ -53,7 +53,7 @@ class SignalTopic:
         if not self._is_assigned and not self._assign():
             self._due = self._clock() + _RETRY_SECONDS
             return []
-        found = []
+        texts = []
         for message in self._consumer.consume(_MOST, timeout=self._interval):
             if message.error() is not None:
                 _log.warning("The topic of signals %s cannot be read: %s; retrying.", self.name, message.error().str())
@@ -62,9 +62,9 @@ class SignalTopic:
             if message.key() != self._key:
                 _log.debug("A record of topic %s has another key than this connector's topic.prefix.", self.name)
             elif message.value() is not None:
-                found.append(message.value().decode("utf-8", errors="replace"))
+                texts.append(message.value().decode("utf-8", errors="replace"))
         self._due = self._clock() + self._interval
-        return found
+        return texts
 
     def done(self) -> None:
         """Store that the records returned by ``take`` have been processed."""
@@ -103,12 +103,12 @@ class SignalTopic:
     def _assign(self) -> bool:
         from confluent_kafka import KafkaException
 
-        found = self._partition_ids()
-        if isinstance(found, str):
-            _log.warning("%s Retrying.", found)
+        ids = self._partition_ids()
+        if isinstance(ids, str):
+            _log.warning("%s Retrying.", ids)
             return False
         try:
-            parts = self._partitions(dict.fromkeys(found, 0))
+            parts = self._partitions(dict.fromkeys(ids, 0))
             self._consumer.assign(self._consumer.committed(parts, timeout=_ASK_SECONDS))
         except KafkaException as error:
             _log.warning("The topic of signals %s cannot be read (%s). Retrying.", self.name, error.args[0].str())

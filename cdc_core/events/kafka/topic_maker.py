@@ -65,14 +65,14 @@ class TopicMaker:
         from confluent_kafka.admin import ConfigResource
 
         asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
-        found = {}
+        by_topic = {}
         if asked:
             for resource, answer in self._admin.describe_configs(asked, request_timeout=REACH_SECONDS).items():
                 try:
-                    found[resource.name] = int(answer.result()[_LIMIT].value)
+                    by_topic[resource.name] = int(answer.result()[_LIMIT].value)
                 except (KafkaException, KeyError, ValueError) as error:
                     _log.debug("The limit of topic %s is not known: %s", resource.name, error)
-        return found
+        return by_topic
 
     def create(self, topic: NewTopic) -> None:
         """Create a topic; one that exists by now is left as it is. Raises CdcError."""

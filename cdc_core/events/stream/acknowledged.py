@@ -41,17 +41,17 @@ class Acknowledged:
         self._rows: Counter[TableId] = Counter()
         self._number = 0
 
-    def write(self, found: SortedSegment) -> None:
+    def write(self, segment: SortedSegment) -> None:
         """Record a segment that was handed over; its rows belong to the next commit."""
-        for run in found.runs:
+        for run in segment.runs:
             self._rows[run.table.id] += run.raw.num_rows
-        self._messages += sum(self._wants_message(message.prefix) for message in found.messages)
-        if found.last_commit_end_lsn is not None:
-            newest = int(found.transactions.column("commit_ts_us")[-1].as_py())
-            self._append(found.last_commit_end_lsn, newest)
-        elif self._messages and not found.open_transaction:
+        self._messages += sum(self._wants_message(message.prefix) for message in segment.messages)
+        if segment.last_commit_end_lsn is not None:
+            newest = int(segment.transactions.column("commit_ts_us")[-1].as_py())
+            self._append(segment.last_commit_end_lsn, newest)
+        elif self._messages and not segment.open_transaction:
             # Messages outside of transactions, for which the WAL has no time.
-            self._append(found.messages[-1].lsn + 1, now_us())
+            self._append(segment.messages[-1].lsn + 1, now_us())
 
     def _append(self, lsn: int, commit_ts_us: int) -> None:
         written = _Written(lsn, commit_ts_us, dict(self._rows), self._messages, time.monotonic())
@@ -72,6 +72,6 @@ class Acknowledged:
         behind = max(0.0, time.time() - done[-1].commit_ts_us / 1e6)
         seconds = time.monotonic() - done[0].began
         lag = max(0, wal_end - durable)
-        messages = sum(each.messages for each in done)
+        messages = sum(entry.messages for entry in done)
         own = {StreamTable.MESSAGES: messages} if messages else {}
         self._on_batch(BatchReport(self._number, dict(rows), Lsn(done[-1].lsn), lag, seconds, behind, own))

@@ -62,19 +62,19 @@ class MarkedOutput:
         self.mark(position)
         self.output.settle()
 
-    def write(self, records: pa.Table, found: SortedSegment, is_open: bool, at_commit: Progress | None) -> int:
+    def write(self, records: pa.Table, segment: SortedSegment, is_open: bool, at_commit: Progress | None) -> int:
         """Write a segment's records, and mark the output after the last Commit among them; returns their number.
 
         ``is_open``: the segment ends inside a transaction. ``at_commit``: the progress of requested snapshots at that
         Commit, None if it is what it was.
         """
-        written = self._write_commits(records, found, at_commit)
-        if not is_open and found.messages and not self.output.is_marked:
+        written = self._write_commits(records, segment, at_commit)
+        if not is_open and segment.messages and not self.output.is_marked:
             # Messages outside of transactions may be all that follows the last Commit.
-            behind = Lsn(found.messages[-1].lsn + 1)
+            behind = Lsn(segment.messages[-1].lsn + 1)
             self.mark(replace(self.position, lsn=max(self.position.lsn, behind)))
         if self._acknowledged is not None:
-            self._acknowledged.write(found)
+            self._acknowledged.write(segment)
         return written
 
     def write_idle(self, records: pa.Table, is_complete: bool) -> int:
@@ -102,17 +102,17 @@ class MarkedOutput:
             _log.warning("Not everything was written by the end of the run; the next run writes the rest.")
         self.confirm(segments)
 
-    def _write_commits(self, records: pa.Table, found: SortedSegment, at_commit: Progress | None) -> int:
-        if found.last_commit_end_lsn is None:
+    def _write_commits(self, records: pa.Table, segment: SortedSegment, at_commit: Progress | None) -> int:
+        if segment.last_commit_end_lsn is None:
             return self.output.write(records)
-        kinds, seq = (found.transactions.column(name).to_numpy() for name in ("kind", "seq"))
+        kinds, seq = (segment.transactions.column(name).to_numpy() for name in ("kind", "seq"))
         whole = int(np.searchsorted(records.column("seq").to_numpy(), seq[kinds == ord("C")][-1], side="right"))
         self.output.write(records.slice(0, whole))
         progress = self.position.progress if at_commit is None else at_commit.to_json()
         left = self.position.delivered
-        if left and (found.last_commit_lsn or 0) >= Delivered.from_json(left).last_lsn:
+        if left and (segment.last_commit_lsn or 0) >= Delivered.from_json(left).last_lsn:
             left = ""
-        self.mark(Position(Lsn(found.last_commit_end_lsn), progress=progress, delivered=left))
+        self.mark(Position(Lsn(segment.last_commit_end_lsn), progress=progress, delivered=left))
         self.output.write(records.slice(whole))
         self.output.flush()
         return int(records.num_rows)

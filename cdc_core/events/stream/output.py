@@ -133,15 +133,15 @@ class EnvelopeOutput:
 
     def open(self) -> Position:
         """Truncate the output to its complete part and return the position of that part."""
-        found, size = self._read()
-        self._position = found
+        position, size = self._read()
+        self._position = position
         self._file = self._path.open("ab")
         if self._is_file and size is not None and self._file.tell() >= size:
             self._file.truncate(size)
             self._file.seek(0, os.SEEK_END)
         if self._is_file:
             self._marked = self._file.tell()
-        return found
+        return position
 
     def __enter__(self) -> EnvelopeOutput:
         return self

@@ -91,10 +91,10 @@ class EnvelopeRun:
     def _blocking(self, signals: EnvelopeSignals, segments: Segments) -> int:
         """Take the blocking snapshots that signals requested, while streaming is paused; returns the number of rows."""
         marked, progress = self._marked, signals.progress
-        conditions = {one.table: one.condition for one in progress.blocking}
+        conditions = {snapshot.table: snapshot.condition for snapshot in progress.blocking}
         marked.mark_durably(replace(marked.position, progress=progress.to_json()))
-        found = {table.id: table for table in self._source.catalog.tables(conditions.__contains__)}
-        tables = [found[name] for name in conditions if name in found]
+        described = {table.id: table for table in self._source.catalog.tables(conditions.__contains__)}
+        tables = [described[name] for name in conditions if name in described]
         names = ",".join(str(table.id) for table in tables)
         self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
         opened = self._source.open_concurrent_snapshot()
@@ -157,23 +157,23 @@ class EnvelopeRun:
                 time.sleep(ROOM_SECONDS)
                 reason = "request" if should_stop() else None
                 continue
-            found = segments.next(self._segment_seconds())
-            if found is not None:
-                self.seen.note(found)
-                found = found if delivered is None else delivered.rest(found)
-                records = events.records(found, xmin.now())
+            segment = segments.next(self._segment_seconds())
+            if segment is not None:
+                self.seen.note(segment)
+                segment = segment if delivered is None else delivered.rest(segment)
+                records = events.records(segment, xmin.now())
                 if signals is not None:
-                    records = signals.interleave(found, records)
+                    records = signals.interleave(segment, records)
                 if records.num_rows or segments.is_open:
                     last_data = time.monotonic()
                 at_commit = None if signals is None else signals.at_commit
-                written += marked.write(records, found, segments.is_open, at_commit)
+                written += marked.write(records, segment, segments.is_open, at_commit)
                 count += 1
             else:
                 written += marked.write_idle(events.idle(), not segments.is_open)
             if signals is not None and not segments.is_open:
-                self._is_calm = found is None or found.frames < _MANY_ROWS
-                written += self._between(signals, segments, found is None)
+                self._is_calm = segment is None or segment.frames < _MANY_ROWS
+                written += self._between(signals, segments, segment is None)
                 last_data = time.monotonic() if signals.snapshots.is_busy else last_data
             segments.confirm_idle(not segments.is_open and output.is_settled)
             heartbeat()

@@ -96,8 +96,8 @@ class SlotSegments:
             self._ahead = next(self._translated, None)
             if self._ahead is None:
                 return None
-        found, self._ahead = self._ahead, next(self._translated, None)
-        return sort_segment(found, self._state, self._describe)
+        translated, self._ahead = self._ahead, next(self._translated, None)
+        return sort_segment(translated, self._state, self._describe)
 
     def confirm(self, lsn: int) -> None:
         """Confirm to the slot."""
@@ -210,14 +210,14 @@ class SharedSegments:
             if not self._queue:
                 return None
             taken = [self._taken()]
-            while self._queue and sum(each.frames for each, _ in (*taken, self._queue[0])) <= _ROWS:
+            while self._queue and sum(part.frames for part, _ in (*taken, self._queue[0])) <= _ROWS:
                 if sum(size for _, size in (*taken, self._queue[0])) > _BYTES:
                     break
                 taken.append(self._taken())
             self._full_since = time.monotonic() if self._bytes >= self._most_bytes else None
-        found = joined([each for each, _ in taken])
-        self._is_open = found.open_transaction
-        return later(found, self._after) if self._after else found
+        segment = joined([part for part, _ in taken])
+        self._is_open = segment.open_transaction
+        return later(segment, self._after) if self._after else segment
 
     def _taken(self) -> tuple[SortedSegment, int]:
         found = self._queue.popleft()
@@ -248,8 +248,8 @@ def joined(parts: Sequence[SortedSegment]) -> SortedSegment:
     commits = [part for part in parts if part.last_commit_end_lsn is not None]
     return SortedSegment(
         [replace(same[0], raw=pa.concat_batches([run.raw for run in same])) for same in runs.values()],
-        [one for part in parts for one in part.truncates],
-        [one for part in parts for one in part.messages],
+        [item for part in parts for item in part.truncates],
+        [item for part in parts for item in part.messages],
         pa.concat_batches([part.transactions for part in parts]),
         commits[-1].last_commit_lsn if commits else None,
         commits[-1].last_commit_end_lsn if commits else None,
@@ -260,20 +260,20 @@ def joined(parts: Sequence[SortedSegment]) -> SortedSegment:
     )
 
 
-def later(found: SortedSegment, lsn: int) -> SortedSegment:
+def later(segment: SortedSegment, lsn: int) -> SortedSegment:
     """Return a segment without the transactions that end at or before ``lsn``, the end of one of them."""
-    marks = found.transactions
-    end = found.last_commit_end_lsn
+    marks = segment.transactions
+    end = segment.last_commit_end_lsn
     is_new = end is not None and end > lsn
-    runs = [replace(run, raw=_continued(_from(run.raw, lsn), lsn)) for run in found.runs]
-    truncates = [one for one in found.truncates if one.commit_lsn >= lsn]
+    runs = [replace(run, raw=_continued(_from(run.raw, lsn), lsn)) for run in segment.runs]
+    truncates = [item for item in segment.truncates if item.commit_lsn >= lsn]
     return replace(
-        found,
+        segment,
         runs=[run for run in runs if run.raw.num_rows],
-        truncates=[one if one.prior_end_lsn else replace(one, prior_end_lsn=lsn) for one in truncates],
-        messages=[one for one in found.messages if (one.commit_lsn or one.lsn) >= lsn],
+        truncates=[item if item.prior_end_lsn else replace(item, prior_end_lsn=lsn) for item in truncates],
+        messages=[item for item in segment.messages if (item.commit_lsn or item.lsn) >= lsn],
         transactions=_from(marks, lsn),
-        last_commit_lsn=found.last_commit_lsn if is_new else None,
+        last_commit_lsn=segment.last_commit_lsn if is_new else None,
         last_commit_end_lsn=end if is_new else None,
     )
 

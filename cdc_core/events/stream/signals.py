@@ -57,23 +57,23 @@ class EnvelopeSignals:
         """The state from which a next run would continue if it were stored now."""
         return self.snapshots.progress
 
-    def interleave(self, found: SortedSegment, records: pa.Table) -> pa.Table:
+    def interleave(self, segment: SortedSegment, records: pa.Table) -> pa.Table:
         """Insert the rows of a chunk whose position is in this segment. Processes the segment's signals."""
-        marks = found.transactions
+        marks = segment.transactions
         kinds, seqs, xids = (marks.column(name).to_numpy() for name in ("kind", "seq", "xid"))
         commits = kinds == ord("C")
         self.snapshots.streamed.add(xids[commits])
         last_commit = int(seqs[commits][-1]) if commits.any() else -1
-        rows = [] if self._table is None else signal_rows(found.runs, self._table)
+        rows = [] if self._table is None else signal_rows(segment.runs, self._table)
         opened = self._opened(rows)
-        made = self._walk(found, [row for row in rows if row.seq <= last_commit], opened)
-        made += self._without_marks(found, last_commit)
+        made = self._walk(segment, [row for row in rows if row.seq <= last_commit], opened)
+        made += self._without_marks(segment, last_commit)
         if last_commit >= 0:
             self.at_commit = self.progress
-        made += self._walk(found, [row for row in rows if row.seq > last_commit], opened)
+        made += self._walk(segment, [row for row in rows if row.seq > last_commit], opened)
         window = self.snapshots.window
         if window is not None:
-            window.pass_over(found, 0, opened, _END)
+            window.pass_over(segment, 0, opened, _END)
             window.is_open |= opened is not None
         return in_order([records, *made]) if made else records
 

@@ -121,9 +121,9 @@ def make_chain(options: TransformOptions) -> Chain:
     for name in options.predicates:
         settings = _settings("predicates", name, options.predicate_settings, ("type",), older, problems)
         all_settings.append(settings)
-        found = _made(settings, PREDICATES, problems)
-        if found is not None:
-            predicates[name] = found
+        predicate = _made(settings, PREDICATES, problems)
+        if predicate is not None:
+            predicates[name] = predicate
     steps = []
     for name in options.transforms:
         settings = _settings(
@@ -143,21 +143,21 @@ def make_chain(options: TransformOptions) -> Chain:
             steps.append(TransformStep(transform, predicates.get(chosen or ""), negate))
     if problems:
         raise ConfigError(" ".join(problems))
-    unread = tuple(one for settings in all_settings for one in settings.unread())
+    unread = tuple(text for settings in all_settings for text in settings.unread())
     return Chain(tuple(steps), unread=unread, older=tuple(older))
 
 
 def _settings(
     root: str,
     name: str,
-    given: tuple[tuple[str, str], ...],
+    pairs: tuple[tuple[str, str], ...],
     known: tuple[str, ...],
     older: list[str],
     problems: list[str],
 ) -> Settings:
     """Return the properties below a name, older names replaced, which ``older`` and ``problems`` report."""
     head = f"{name}."
-    values = {key.removeprefix(head): text for key, text in given if key.startswith(head)}
+    values = {key.removeprefix(head): text for key, text in pairs if key.startswith(head)}
     try:
         older += replace_older(f"{root}.{name}", values)
     except ConfigError as error:

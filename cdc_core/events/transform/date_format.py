@@ -122,10 +122,10 @@ class DateFormat:
             # As in Java a number ends at its width only where another number follows.
             follows = index + 1 < len(self._parts) and _is_number(*self._parts[index + 1])
             if part in "ML" and width >= 3:
-                body = "|".join([*_MONTHS, *(one[:3] for one in _MONTHS)])
+                body = "|".join([*_MONTHS, *(full[:3] for full in _MONTHS)])
                 out.append(field("monthname", f"(?i:{body})"))
             elif part == "E":
-                out.append("(?i:" + "|".join([*_DAYS, *(one[:3] for one in _DAYS)]) + ")")
+                out.append("(?i:" + "|".join([*_DAYS, *(full[:3] for full in _DAYS)]) + ")")
             elif part == "a":
                 out.append(field("half", "(?i:AM|PM)"))
             elif part in "zZX":
@@ -137,36 +137,36 @@ class DateFormat:
                 out.append(field(name, rf"\d{{{width}}}" if follows else r"-?\d+"))
         return "".join(out)
 
-    def _time(self, found: dict[str, str]) -> int:
-        digits = found.get("year", "1970")
+    def _time(self, fields: dict[str, str]) -> int:
+        digits = fields.get("year", "1970")
         if len(digits) != 2 or not digits.isdigit() or any(part == "y" and width > 2 for part, width in self._parts):
-            return self._time_in(int(digits), found)
+            return self._time_in(int(digits), fields)
         # Two digits of a pattern of one or two are the first such year from 80 years ago on, to the day.
         now = datetime.now(UTC)
         start = days_of(now.year - 80, now.month, now.day) * _DAY + int(now.timestamp() * 1000) % _DAY
         year = (now.year - 80) // 100 * 100 + int(digits)
         year += 100 if year < now.year - 80 else 0
-        millis = self._time_in(year, found)
-        return self._time_in(year + 100, found) if year == now.year - 80 and millis < start else millis
+        millis = self._time_in(year, fields)
+        return self._time_in(year + 100, fields) if year == now.year - 80 and millis < start else millis
 
-    def _time_in(self, year: int, found: dict[str, str]) -> int:
-        if found.get("era", "AD").upper() == "BC":
+    def _time_in(self, year: int, fields: dict[str, str]) -> int:
+        if fields.get("era", "AD").upper() == "BC":
             year = 1 - year
-        month = int(found.get("month", "1"))
-        if "monthname" in found:
-            start = found["monthname"].lower()[:3]
-            month = next(at for at, one in enumerate(_MONTHS, 1) if one.lower().startswith(start))
-        if "dayofyear" in found and not found.keys() & {"month", "monthname", "day"}:
-            days = day_of_year(year, int(found["dayofyear"]))
+        month = int(fields.get("month", "1"))
+        if "monthname" in fields:
+            start = fields["monthname"].lower()[:3]
+            month = next(at for at, name in enumerate(_MONTHS, 1) if name.lower().startswith(start))
+        if "dayofyear" in fields and not fields.keys() & {"month", "monthname", "day"}:
+            days = day_of_year(year, int(fields["dayofyear"]))
         else:
-            days = days_of(year, month, int(found.get("day", "1")))
-        hour = int(found.get("hour", "0"))
-        if "half" in found:
-            hour = hour % 12 + (12 if found["half"].upper() == "PM" else 0)
+            days = days_of(year, month, int(fields.get("day", "1")))
+        hour = int(fields.get("hour", "0"))
+        if "half" in fields:
+            hour = hour % 12 + (12 if fields["half"].upper() == "PM" else 0)
         elif hour == 24 and any(part == "k" for part, _ in self._parts):
             hour = 0
-        minutes = (days * 24 + hour) * 60 + int(found.get("minute", "0")) - _offset(found.get("zone", "Z"))
-        return (minutes * 60 + int(found.get("second", "0"))) * 1000 + int(found.get("millis", "0"))
+        minutes = (days * 24 + hour) * 60 + int(fields.get("minute", "0")) - _offset(fields.get("zone", "Z"))
+        return (minutes * 60 + int(fields.get("second", "0"))) * 1000 + int(fields.get("millis", "0"))
 
 
 def _is_number(part: str, width: int) -> bool:

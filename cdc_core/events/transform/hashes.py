@@ -38,7 +38,7 @@ def hashes(data: Data, function: Hash) -> pa.Array:
         inner = schema.items.type
         # row-wise: lists have no distinct values that Arrow finds
         rows = data.values.to_pylist()
-        made = [None if one is None else function("list", _hash_of_list(one, inner)) for one in rows]
+        made = [None if item is None else function("list", _hash_of_list(item, inner)) for item in rows]
         return pa.array(made, type=pa.int64())
     if schema.type in _NESTED:
         raise RecordError(f"PartitionRouting does not hash {schema.type}.")
@@ -83,8 +83,8 @@ def java_hash(kind: str, value: Any) -> int:
         out = _bits(value, ">f", 0x7FC00000)
     elif kind == "bytes":
         out = 1
-        for one in reversed(bytes(value)):
-            out = (31 * out + (one - 256 if one > 127 else one)) & _MASK
+        for byte in reversed(bytes(value)):
+            out = (31 * out + (byte - 256 if byte > 127 else byte)) & _MASK
     else:
         out = int(value) & _MASK
     return _signed(out)

@@ -61,10 +61,10 @@ class HeaderFrom:
             raise RecordError("Only structs are supported for moving fields to headers, found null.")
         columns = columns_of(data, defaults=self._defaults)
         for name, header in zip(self._fields, self._headers, strict=True):
-            found = data.field(name)
-            if found is None:
+            field = data.field(name)
+            if field is None:
                 raise RecordError(f"{name} is not a field of the {self._side.lower()}.")
-            batch = batch.with_header(header, found.filled() if self._defaults else found)
+            batch = batch.with_header(header, field.filled() if self._defaults else field)
         if not self._moves:
             return [batch]
         kept = [at for at, (name, _) in enumerate(schema.fields) if name not in self._fields]

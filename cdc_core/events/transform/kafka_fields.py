@@ -65,14 +65,14 @@ class InsertField:
         if self._fields["offset"]:
             raise RecordError("Records of a source have no offset, which InsertField is to insert.")
         rows = len(batch)
-        found: dict[str, tuple[ConnectSchema, pa.Array]] = {
+        inserted: dict[str, tuple[ConnectSchema, pa.Array]] = {
             "topic": (ConnectSchema("string"), batch.topic),
             "partition": (ConnectSchema("int32"), _or_nulls(batch.partition, pa.int32(), rows)),
             "timestamp": (TIMESTAMP, _or_nulls(batch.timestamp, pa.int64(), rows)),
             "static": (ConnectSchema("string"), constant(self._static, ConnectSchema("string"), rows).values),
         }
         fields, columns = list(schema.fields), columns_of(data, defaults=self._defaults)
-        for kind, (field, values) in found.items():
+        for kind, (field, values) in inserted.items():
             where = self._fields[kind]
             if where is None:
                 continue
@@ -183,16 +183,16 @@ class ExtractField:
         if data.schema is None:
             return [batch]
         schema_of(data, "field extraction")
-        found = self._path.find(data)
-        if found is None and data.schema is not None and data.schema.name == SCHEMALESS:
+        field = self._path.find(data)
+        if field is None and data.schema is not None and data.schema.name == SCHEMALESS:
             return [self._side.put(batch, no_data(len(batch)))]
-        if found is None:
+        if field is None:
             raise RecordError(f"Unknown field: {self._path.text}.")
-        values = found.filled().values if self._defaults else found.values
-        if self._defaults and found.values.null_count:
+        values = field.filled().values if self._defaults else field.values
+        if self._defaults and field.values.null_count:
             # A null struct has no field, so no default either.
             values = values.take(pa.array(np.arange(len(values)), mask=~data.valid))
-        return [self._side.put(batch, Data(found.schema, values))]
+        return [self._side.put(batch, Data(field.schema, values))]
 
 
 class HoistField:

@@ -67,10 +67,10 @@ def _number(text: str) -> tuple[ConnectSchema, Any] | None:
 def _time(text: str) -> tuple[ConnectSchema, Any] | None:
     """Return a date, time or timestamp. As Java's, it is lenient: the 45th of a 13th month is a day, too."""
     for pattern, schema in _TIMES:
-        found = pattern.fullmatch(text)
-        if found is None:
+        match = pattern.fullmatch(text)
+        if match is None:
             continue
-        parts = [int(one) for one in found.groups()]
+        parts = [int(part) for part in match.groups()]
         day = _day(*parts[:3]) if len(parts) != 4 else 0
         clock = parts[-4:] if len(parts) > 3 else [0, 0, 0, 0]
         millis = ((clock[0] * 60 + clock[1]) * 60 + clock[2]) * 1000 + clock[3]

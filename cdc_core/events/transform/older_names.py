@@ -63,8 +63,8 @@ def _replaced(prefix: str, values: dict[str, str], older: str, name: str, text: 
 def _of_unwrap(prefix: str, values: dict[str, str]) -> Iterator[str]:
     if values.get("drop.deletes"):
         values.setdefault("delete.handling.mode", "drop" if _flag(prefix, values, "drop.deletes", True) else "none")
-    given = [name for name in ("drop.deletes", "delete.handling.mode", "drop.tombstones") if name in values]
-    if given:
+    older = [name for name in ("drop.deletes", "delete.handling.mode", "drop.tombstones") if name in values]
+    if older:
         mode = (values.get("delete.handling.mode") or "drop").strip().lower()
         drops = _flag(prefix, values, "drop.tombstones", True)
         if (mode, drops) not in _DELETES:
@@ -72,10 +72,10 @@ def _of_unwrap(prefix: str, values: dict[str, str]) -> Iterator[str]:
                 f"{prefix}.delete.handling.mode is {mode!r}: expected one of drop, rewrite, none.",
                 f"Set {prefix}.{_MODE}, which replaced it.",
             )
-        for name in given[1:]:
+        for name in older[1:]:
             del values[name]
-        names = f" and {prefix}.".join(given)
-        yield _replaced(prefix, values, given[0], _MODE, _DELETES[mode, drops]).replace(given[0], names, 1)
+        names = f" and {prefix}.".join(older)
+        yield _replaced(prefix, values, older[0], _MODE, _DELETES[mode, drops]).replace(older[0], names, 1)
     if "add.source.fields" in values:
         yield _added(prefix, values, "add.source.fields", "add.fields", values.pop("add.source.fields"))
     if _flag(prefix, values, "operation.header", False):

@@ -61,7 +61,7 @@ class EventRouter:
         self._json = JsonPayload(keeps_null=nulls == "optional_bytes", names=names) if expands else None
         for tracing in ("tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only"):
             settings.get(tracing)
-        self._wraps = any(one.place == "envelope" for one in self._additional)
+        self._wraps = any(placement.place == "envelope" for placement in self._additional)
         # As in Debezium the first topic decides the name of all values with the same payload schema, or version.
         self._schemas: dict[ConnectSchema | int | None, ConnectSchema] = {}
 
@@ -93,14 +93,14 @@ class EventRouter:
         batch = replace(events, timestamp=self._times(events.value, row))
         identity = _column(row, self._id)
         batch = batch.with_header("id", identity.filled())
-        for one in self._additional:
-            if one.place == "envelope" or (self._skips_missing and row.field(one.column) is None):
+        for placement in self._additional:
+            if placement.place == "envelope" or (self._skips_missing and row.field(placement.column) is None):
                 continue
-            data = _column(row, one.column).filled()
-            if one.place == "header":
-                batch = batch.with_header(one.name, data)
+            data = _column(row, placement.column).filled()
+            if placement.place == "header":
+                batch = batch.with_header(placement.name, data)
             else:
-                batch = replace(batch, partition=_int32(data, one.column))
+                batch = replace(batch, partition=_int32(data, placement.column))
         batch = replace(batch, key=_column(row, self._key).filled())
         routes = text_field(row, self._route)
         if routes.null_count:
@@ -110,7 +110,7 @@ class EventRouter:
         for payload, rows in self._payloads(_column(row, self._payload).filled()):
             made += self._valued(batch.take(rows), row.take(rows), payload)
         renamed = lambda topic: self._topic(topic) if self._regex.fullmatch(topic) else topic  # noqa: E731
-        return [one.with_topics(renamed) for one in made]
+        return [placement.with_topics(renamed) for placement in made]
 
     def _payloads(self, payload: Data) -> list[tuple[Data, np.ndarray]]:
         """Return (payloads of one schema, their rows) by first row: expanded JSON has a schema of its own."""

@@ -99,8 +99,8 @@ def between(
     if changelog is not None:
         rows, low = EpochRows.of(changelog, scope), min(shown.floor, lake.place.merged)
         may_have = partial(_may_lie_between, rows=rows, shown=shown, lake=lake)
-        held = read_changes(rows, low, 2**62, lambda found: _needed(found, shown, lake), may_have)
-        parts = [stored_changes(held, typer, lake.schema_version), *parts]
+        stored = read_changes(rows, low, 2**62, lambda changes: _needed(changes, shown, lake), may_have)
+        parts = [stored_changes(stored, typer, lake.schema_version), *parts]
         if quarantine is not None:
             refused = stored_changes(
                 read_positions(rows, waiting_rows(quarantine, lake.place)), typer, lake.schema_version

@@ -63,22 +63,22 @@ def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, mo
     rows = EpochRows.of(changelog, scope)
     events = _positions(rows)
     doubled = int(np.count_nonzero((np.diff(events[:, 0]) == 0) & (np.diff(events[:, 1]) == 0)))
-    found = ChangelogFound(len(events), doubled)
+    result = ChangelogFound(len(events), doubled)
     if changelog.txn(expired_app(scope, target.table.id)) is not None:
-        return replace(found, reason="old changes were removed from it")
+        return replace(result, reason="old changes were removed from it")
     if target.compared.key is None:
-        return replace(found, reason="the table has no key")
+        return replace(result, reason="the table has no key")
     quarantine = DeltaTable.open(paths.quarantine(target.table.id))
     try:
         changes = _merged_changes(target, rows)
-        found = replace(found, keys=_wrong_keys(target, rows, changes, quarantine, limit))
+        result = replace(result, keys=_wrong_keys(target, rows, changes, quarantine, limit))
     except NotComparableError as error:
-        return replace(found, reason=error.message)
+        return replace(result, reason=error.message)
     if CURRENT not in target.lake.schema.names or sum(file.size for file in target.lake.files) > most_bytes:
-        return found
+        return result
     refused = _sorted_positions([] if quarantine is None else map(quarantine.read, quarantine.files))
     wrong = wrong_versions(target.lake, target.compared, changes, events, target.version.read_at, refused)
-    return replace(found, versions=key_list(wrong.keys, target.compared.key, limit), removed=wrong.removed)
+    return replace(result, versions=key_list(wrong.keys, target.compared.key, limit), removed=wrong.removed)
 
 
 def _require_none(target: Target) -> None:
@@ -135,14 +135,14 @@ def _wrong_keys(
     lake = LakeSide(target.lake, compared).of_keys(keys)
     index, _ = KeyIndex.of(key, keys)
     at = index.match(lake.select(key.read).combine_chunks())
-    held = np.bincount(at, minlength=keys.num_rows)
+    row_counts = np.bincount(at, minlength=keys.num_rows)
     known = np.ones(keys.num_rows, dtype=bool)
     for mask in made.keep.values():
         known &= ~mask  # a column whose value is the snapshot's
-    wanted = compared.digests(compared.conformed(made.rows))
+    expected = compared.digests(compared.conformed(made.rows))
     equal = np.zeros(keys.num_rows, dtype=bool)
-    equal[at[compared.digests(lake) == wanted[at]]] = True
-    wrong = (held != np.where(made.deleted, 0, 1)) | (known & ~made.deleted & ~equal)
+    equal[at[compared.digests(lake) == expected[at]]] = True
+    wrong = (row_counts != np.where(made.deleted, 0, 1)) | (known & ~made.deleted & ~equal)
     if reads is not None and reads.num_rows:
         wrong &= ~touched_keys(reads, keys, compared)
     return key_list(keys.filter(pa.array(wrong)), key, limit)

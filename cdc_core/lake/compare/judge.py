@@ -90,16 +90,16 @@ def judge_keyed(
     lake, lost = _forwarded(lake, codes[own:ends], keys, behind, compared)
     undecided = unknown | lost
     mine, theirs = (keys.match(rows.select(key.read).combine_chunks()) for rows in (source, lake))
-    has, held = np.bincount(mine, minlength=count) > 0, np.bincount(theirs, minlength=count)
+    has, copies = np.bincount(mine, minlength=count) > 0, np.bincount(theirs, minlength=count)
     expected = np.zeros(count, dtype=np.uint64)
     expected[mine] = compared.digests(source)
     equal = np.zeros(count, dtype=bool)
     equal[theirs[has[theirs] & (compared.digests(lake) == expected[theirs])]] = True
-    doubled &= held > 0
+    doubled &= copies > 0
     kinds = {
-        "missing": has & (held == 0),
-        "extra": (held > 0) & (~has | (equal & ((held > 1) | doubled))),
-        "changed": has & (held > 0) & ~equal,
+        "missing": has & (copies == 0),
+        "extra": (copies > 0) & (~has | (equal & ((copies > 1) | doubled))),
+        "changed": has & (copies > 0) & ~equal,
     }
     wrong = (kinds["missing"] | kinds["extra"] | kinds["changed"]) & ~undecided & ~refused
     place = np.zeros(count, dtype=np.int64)
@@ -109,13 +109,13 @@ def judge_keyed(
         return key_list(every.take(pa.array(place[np.flatnonzero(mask)])), key, limit)
 
     any_wrong = kinds["missing"] | kinds["extra"] | kinds["changed"]
-    found = Differences(
+    differences = Differences(
         **{name: listed(mask & wrong) for name, mask in kinds.items()},
         quarantined=listed(any_wrong & refused & ~undecided),
         undecided=listed(undecided),
     )
     at = np.flatnonzero(wrong)
-    return DifferentRows(found, every.take(pa.array(place[at])), doubled[at])
+    return DifferentRows(differences, every.take(pa.array(place[at])), doubled[at])
 
 
 def judge_multiset(source: np.ndarray, lake: np.ndarray, between: Between, compared: Compared) -> Differences:

@@ -59,8 +59,8 @@ def _texts(values: pa.Array) -> list[str | None]:
     try:
         return [_text(value) for value in values.to_pylist()]  # row-wise: keys of rows that differ
     except (ValueError, OverflowError):  # a year that Python's types cannot represent
-        found: list[str | None] = values.cast(pa.string()).to_pylist()
-        return found
+        texts: list[str | None] = values.cast(pa.string()).to_pylist()
+        return texts
 
 
 def _without_zeros(text: str) -> str:
@@ -89,7 +89,7 @@ def _text(value: Any) -> str | None:  # noqa: PLR0911 - one per kind of value
         case timedelta():
             return str(value)
         case list():
-            return "{" + ",".join(_element(each) for each in value) + "}"
+            return "{" + ",".join(_element(element) for element in value) + "}"
         case _:
             return str(value)
 

@@ -90,8 +90,8 @@ class LakeSide:
             places = np.arange(first, min(total, first + rows))
             places = places[self._lake.unmarked(file, places)]
             if len(places):
-                found = self._lake.read_at(file, places)
-                parts.append(self.compared.conformed(found.filter(pa.array(is_live(found)))))
+                read = self._lake.read_at(file, places)
+                parts.append(self.compared.conformed(read.filter(pa.array(is_live(read)))))
         return pa.concat_tables(parts).combine_chunks()
 
     def _by_tasks(self) -> list[np.ndarray]:

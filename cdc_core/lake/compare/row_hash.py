@@ -91,8 +91,8 @@ class RowHash:
     @classmethod
     def of(cls, typer: RowTyper, compared: Compared) -> RowHash | None:
         """Return how a table's rows are hashed; None if a column is masked, or of a type without such a hash."""
-        lake = {each.name.lower(): each for each in compared.schema}
-        found = []
+        lake = {lake_field.name.lower(): lake_field for lake_field in compared.schema}
+        hashed = []
         for number, (plan, codec) in enumerate(zip(typer.plans, typer.codecs, strict=True)):
             if not plan.included or plan.name.lower() not in lake:
                 continue
@@ -100,8 +100,8 @@ class RowHash:
             how = hashed_type(typer.table.column(plan.name).type, natural)
             if how is None or plan.mapper is not None or plain_type(natural) != field.type:
                 return None
-            found.append(HashedColumn(plan.name, field.name, how, (_seed(2 * number), _seed(2 * number + 1))))
-        return cls(tuple(found)) if found else None
+            hashed.append(HashedColumn(plan.name, field.name, how, (_seed(2 * number), _seed(2 * number + 1))))
+        return cls(tuple(hashed)) if hashed else None
 
     def select(self, rows: str) -> str:
         """Return the query for the hashes of the rows of a SELECT: one value, 16 hexadecimal digits a row."""
@@ -116,15 +116,15 @@ class RowHash:
 
     def digests(self, rows: pa.Table) -> Hashes:
         """Return the hashes of rows of the lake. Shape: compared.schema[N] -> uint64[N]"""
-        found, unlike = np.zeros(rows.num_rows, dtype=np.uint64), np.zeros(rows.num_rows, dtype=bool)
+        combined, unlike = np.zeros(rows.num_rows, dtype=np.uint64), np.zeros(rows.num_rows, dtype=bool)
         if RESCUED in rows.schema.names:
             unlike |= _has_entries(column(rows, RESCUED))
-        for each in self.columns:
-            hashes, mine = each.hashes(column(rows, each.lake))
-            found ^= hashes
+        for part in self.columns:
+            hashes, mine = part.hashes(column(rows, part.lake))
+            combined ^= hashes
             unlike = unlike if mine is None else unlike | mine
-        found[unlike] ^= _UNLIKE
-        return found
+        combined[unlike] ^= _UNLIKE
+        return combined
 
     def _expression(self) -> str:
         return " # ".join(f"({each.expression()})" for each in self.columns)
@@ -148,8 +148,8 @@ def hashed_type(kind: PgType, natural: pa.DataType) -> HashedType | None:
     if kind.name == "numeric":
         is_plain = pa.types.is_decimal128(natural) and 0 <= natural.scale <= _MOST_PLACES
         return _NUMERIC if is_plain else None
-    wanted = _TYPES.get(kind.name)
-    return wanted[1] if wanted is not None and wanted[0] == natural else None
+    known = _TYPES.get(kind.name)
+    return known[1] if known is not None and known[0] == natural else None
 
 
 def _int32(values: pa.Array, seed: int, other: int) -> tuple[Hashes, None]:
@@ -201,11 +201,11 @@ def _hashed(values: pa.Array, seed: int, other: int, in_array: int = 0) -> Hashe
     long = pc.fill_null(pc.greater(pc.binary_length(values), _LONG), False)
     if not pc.any(long).as_py():
         return hash_bytes(values, seed) + np.uint64(in_array)
-    found = hash_bytes(pc.if_else(long, pa.scalar(b"", pa.large_binary()), values), seed) + np.uint64(in_array)
+    hashes = hash_bytes(pc.if_else(long, pa.scalar(b"", pa.large_binary()), values), seed) + np.uint64(in_array)
     # row-wise: values of more than 240 bytes, whose hashing takes longer than the step to the next one
     digests = [hashlib.sha256(value.as_buffer()).hexdigest() for value in values.filter(long)]
-    found[long.to_numpy(zero_copy_only=False)] = hash_bytes(pa.array(digests, pa.string()), other)
-    return found
+    hashes[long.to_numpy(zero_copy_only=False)] = hash_bytes(pa.array(digests, pa.string()), other)
+    return hashes
 
 
 def _decimal(values: pa.Array, seed: int, other: int) -> tuple[Hashes, None]:

@@ -58,12 +58,12 @@ def write_surplus(slices: SliceTask, target: Target, found: Surplus) -> None:
     slices.writer.write_chunks(target.lake, merge, changes, slices.scope)
 
 
-def _net_rows(target: Target, found: Surplus) -> NetRows:
+def _net_rows(target: Target, surplus: Surplus) -> NetRows:
     compared, lake = target.compared, target.lake.schema
-    plus = found.missing.select(compared.read)
-    for each, value in zip(META, (target.version.place.merged, -1, now_us()), strict=True):
-        plus = plus.append_column(each, pa.array(np.full(plus.num_rows, value, dtype=np.int64)).cast(each.type))
-    plus, minus = conform(plus, lake), found.extra.select(compared.read).combine_chunks()
+    plus = surplus.missing.select(compared.read)
+    for field, value in zip(META, (target.version.place.merged, -1, now_us()), strict=True):
+        plus = plus.append_column(field, pa.array(np.full(plus.num_rows, value, dtype=np.int64)).cast(field.type))
+    plus, minus = conform(plus, lake), surplus.extra.select(compared.read).combine_chunks()
     if not minus.num_rows:
         return NetRows.added(plus, minus)
     coder, codes = Tuples.number([column(minus, name) for name in compared.read], exact=True)

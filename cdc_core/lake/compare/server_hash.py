@@ -49,15 +49,15 @@ def hash_float64(values: np.ndarray, seed: int) -> Hashes:
     """``hashfloat8extended``: the seed itself for 0 and -0, one hash for every NaN. Shape: float64[N] -> uint64[N]"""
     values = np.where(np.isnan(values), np.nan, values)
     words = np.ascontiguousarray(values).view(np.uint32).reshape(-1, 2)
-    found = np.empty(len(values), dtype=np.uint64)
+    hashes = np.empty(len(values), dtype=np.uint64)
     for at in range(0, len(values), _AT_ONCE):
         part = words[at : at + _AT_ONCE]
         a, b, c = _begun_alike(len(part), 8, seed)
         a += part[:, 0]
         b += part[:, 1]
-        found[at : at + _AT_ONCE] = _finished(a, b, c)
-    found[values == 0] = np.uint64(seed)
-    return found
+        hashes[at : at + _AT_ONCE] = _finished(a, b, c)
+    hashes[values == 0] = np.uint64(seed)
+    return hashes
 
 
 def hash_bytes(values: pa.Array, seed: int) -> Hashes:
@@ -66,14 +66,14 @@ def hash_bytes(values: pa.Array, seed: int) -> Hashes:
     Shape: string[N], binary[N], or one of their large layouts -> uint64[N]
     """
     values = values.cast(pa.large_binary())
-    found = np.empty(len(values), dtype=np.uint64)
+    hashes = np.empty(len(values), dtype=np.uint64)
     if not len(values):
-        return found
+        return hashes
     bounds = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]
     data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)
     for at in range(0, len(values), _AT_ONCE):
-        found[at : at + _AT_ONCE] = _of_bytes(bounds[at : at + _AT_ONCE + 1], data, seed)
-    return found
+        hashes[at : at + _AT_ONCE] = _of_bytes(bounds[at : at + _AT_ONCE + 1], data, seed)
+    return hashes
 
 
 def _of_bytes(bounds: np.ndarray, data: np.ndarray, seed: int) -> Hashes:
@@ -103,15 +103,15 @@ def _absorb(
     """Mix 12 bytes at ``offset`` of some values into their states."""
     is_all = len(rows) == len(starts)
     at = (starts if is_all else starts[rows]) + offset
-    a, b, c = state if is_all else (each[rows] for each in state)
+    a, b, c = state if is_all else (word[rows] for word in state)
     first = wide[at].view(np.uint32).reshape(-1, 2)
     a += first[:, 0]
     b += first[:, 1]
     c += narrow[at + 8]
     _mix(a, b, c)
     if not is_all:
-        for each, mixed in zip(state, (a, b, c), strict=True):
-            each[rows] = mixed
+        for word, mixed in zip(state, (a, b, c), strict=True):
+            word[rows] = mixed
 
 
 def _begun(lengths: np.ndarray, seed: int) -> _State:

@@ -100,7 +100,7 @@ class Records:
         key = merge_key(table)
         # The names of objects that the lake has are those of when a row was written.
         named = {column.name for column in table.columns if key and column.type.shows_names}
-        captured = pa.schema([each for each in typer.read_schema if each.name not in named])
+        captured = pa.schema([field for field in typer.read_schema if field.name not in named])
         compared = Compared.of(captured, lake.schema, key)
         version = LakeVersion(place, number)
         if taken is not None:

@@ -53,25 +53,25 @@ def wrong_versions(
     key = compared.key
     assert key is not None
     schema = pa.schema([*compared.schema, *COLUMNS[DeleteMode.HISTORY]])
-    held = pa.concat_tables([schema.empty_table(), *_read(lake, schema)]).combine_chunks()
+    stored = pa.concat_tables([schema.empty_table(), *_read(lake, schema)]).combine_chunks()
     made = version_slice(changes, key.names, schema)
-    every = pa.concat_tables([held.select(key.read), made.keys.select(key.read)]).combine_chunks()
+    every = pa.concat_tables([stored.select(key.read), made.keys.select(key.read)]).combine_chunks()
     if not every.num_rows:
         return WrongVersions(every)
     _, codes = KeyIndex.of(key, every)
     wrong = np.zeros(int(codes.max()) + 1, dtype=bool)
-    found = _Versions.of(held, codes[: held.num_rows])
-    events, oldest = _Events.of(made, codes[held.num_rows :], changes), found.first_end()
-    since = found.read_again(read_at, len(wrong))
-    is_later = ~_before(found.began, since[found.key])
-    held, found = held.filter(pa.array(is_later)), found.filtered(is_later)
-    wrong[found.key[found.is_broken]] = True
-    wrong[found.key[found.overlaps()]] = True
-    wrong[found.key[found.is_unknown(known)]] = True
-    wrong[found.key[events.ends_elsewhere(found, read_at)]] = True
-    missing, removed = _missing(found, made, events, since, oldest)
+    versions = _Versions.of(stored, codes[: stored.num_rows])
+    events, oldest = _Events.of(made, codes[stored.num_rows :], changes), versions.first_end()
+    since = versions.read_again(read_at, len(wrong))
+    is_later = ~_before(versions.began, since[versions.key])
+    stored, versions = stored.filter(pa.array(is_later)), versions.filtered(is_later)
+    wrong[versions.key[versions.is_broken]] = True
+    wrong[versions.key[versions.overlaps()]] = True
+    wrong[versions.key[versions.is_unknown(known)]] = True
+    wrong[versions.key[events.ends_elsewhere(versions, read_at)]] = True
+    missing, removed = _missing(versions, made, events, since, oldest)
     wrong[missing] = True
-    wrong[_other_values(held, found, made, events, compared)] = True
+    wrong[_other_values(stored, versions, made, events, compared)] = True
     wrong[events.key[_is_among(events.at, unsure)]] = False
     place = np.zeros(len(wrong), dtype=np.int64)
     place[codes] = np.arange(len(codes))
@@ -155,32 +155,32 @@ class _Events:
         cuts = changes.filter(pa.array(is_op(changes, "t")))
         return cls(numbers[made.key], at, _pairs(*(column(cuts, name) for name in POSITION[:2])))
 
-    def ends_elsewhere(self, held: _Versions, read_at: int) -> np.ndarray:
+    def ends_elsewhere(self, versions: _Versions, read_at: int) -> np.ndarray:
         """Return which versions, of those that were valid after ``read_at``, do not end at their key's next event."""
-        ranks = _numbered(np.concatenate([held.began, held.ended, self.at, self.cuts]))
-        count, none = len(held.key), int(ranks.max(initial=0)) + 1
+        ranks = _numbered(np.concatenate([versions.began, versions.ended, self.at, self.cuts]))
+        count, none = len(versions.key), int(ranks.max(initial=0)) + 1
         began, ended, at, cuts = np.split(ranks, np.cumsum([count, count, len(self.at)]))
         events = np.sort(self.key * (none + 1) + at)
-        after = np.searchsorted(events, held.key * (none + 1) + began, side="right")
+        after = np.searchsorted(events, versions.key * (none + 1) + began, side="right")
         following = np.append(events, -1)[after]
-        following = np.where(following // (none + 1) == held.key, following % (none + 1), none)
+        following = np.where(following // (none + 1) == versions.key, following % (none + 1), none)
         cuts = np.append(np.sort(cuts), none)
         following = np.minimum(following, cuts[np.searchsorted(cuts[:-1], began, side="right")])
-        ended = np.where(held.is_open, none, ended)
-        is_read = ~held.is_open & (held.ended[:, 1] < 0)
+        ended = np.where(versions.is_open, none, ended)
+        is_read = ~versions.is_open & (versions.ended[:, 1] < 0)
         is_wrong = np.where(is_read, ended > following, ended != following)
-        return np.asarray((held.ended[:, 0] > read_at) & is_wrong)
+        return np.asarray((versions.ended[:, 0] > read_at) & is_wrong)
 
 
 def _missing(
-    held: _Versions, made: VersionedSlice, events: _Events, since: Positions, oldest: Positions
+    versions: _Versions, made: VersionedSlice, events: _Events, since: Positions, oldest: Positions
 ) -> tuple[np.ndarray, int]:
     """Return the keys of versions that events begin and the lake does not have, and how many were removed.
 
     ``since``: where each key was read again; ``oldest`` is where the first version of the lake ended.
     """
     at, key = events.at[made.begun], events.key[made.begun]
-    lacks = ~_is_among(_with_key(key, at), _with_key(held.key, held.began)) & ~_before(at, since[key])
+    lacks = ~_is_among(_with_key(key, at), _with_key(versions.key, versions.began)) & ~_before(at, since[key])
     lacks = np.flatnonzero(lacks)
     ends = _pairs(column(made.rows, TO_LSN), column(made.rows, TO_INDEX))[lacks]
     # Those of length zero were never valid: a table need not have them.
@@ -191,22 +191,22 @@ def _missing(
 
 
 def _other_values(
-    rows: pa.Table, held: _Versions, made: VersionedSlice, events: _Events, compared: Compared
+    rows: pa.Table, versions: _Versions, made: VersionedSlice, events: _Events, compared: Compared
 ) -> np.ndarray:
     """Return the keys of versions with other values than the event that began them."""
     known = np.ones(made.rows.num_rows, dtype=bool)
     for mask in made.keep.values():
         known &= ~mask  # a column whose value is that of the version before
-    wanted = compared.digests(compared.conformed(made.rows))
+    digests = compared.digests(compared.conformed(made.rows))
     mine = _with_key(events.key[made.begun], events.at[made.begun])
-    numbers = _numbered(np.concatenate([mine, _with_key(held.key, held.began)]))
+    numbers = _numbered(np.concatenate([mine, _with_key(versions.key, versions.began)]))
     expected = np.zeros(int(numbers.max(initial=-1)) + 1, dtype=np.uint64)
     is_known = np.zeros(len(expected), dtype=bool)
-    expected[numbers[: len(mine)]] = wanted
+    expected[numbers[: len(mine)]] = digests
     is_known[numbers[: len(mine)]] = known
     theirs = numbers[len(mine) :]
     other = is_known[theirs] & (compared.digests(compared.conformed(rows)) != expected[theirs])
-    return np.asarray(held.key[other])
+    return np.asarray(versions.key[other])
 
 
 def _read(lake: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:

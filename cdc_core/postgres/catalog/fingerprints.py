@@ -173,12 +173,12 @@ def fingerprints(
         pairs = ((money_scale(), ""),) if oid == MONEY else tuple((part[0], part[1]) for part in parts or ())
         written = tuple(part[2] for part in parts or ()) if kind == "e" else ()
         by_table.setdefault(relation, []).append(TypeMark(oid, kind, pairs, changed, written))
-    found = {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
+    by_oid = {row[0]: _fingerprint(row, tuple(by_table.get(row[0], ())), bool(publication)) for row in rows}
     if sent is None:
-        return found
+        return by_oid
     return {
         oid: dataclasses.replace(marks, publication=dataclasses.replace(sent, is_own=not marks.is_partitioned))
-        for oid, marks in found.items()
+        for oid, marks in by_oid.items()
     }
 
 

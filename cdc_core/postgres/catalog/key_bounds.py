@@ -38,15 +38,15 @@ def key_bounds(connection: Connection, table: TableSchema, column: str) -> KeyBo
         sql.Identifier(column), sql.Identifier(table.id.schema, table.id.table)
     )
     try:
-        found = connection.execute(query).fetchone()
+        extremes = connection.execute(query).fetchone()
         known = connection.execute(_CORRELATION, (table.id.schema, table.id.table, column)).fetchone()
     except psycopg.Error:
         if connection.broken:
             raise
         return None
-    if found is None or found[0] is None:
+    if extremes is None or extremes[0] is None:
         return None
-    return KeyBounds(int(found[0]), int(found[1]), known[0] if known else None)
+    return KeyBounds(int(extremes[0]), int(extremes[1]), known[0] if known else None)
 
 
 def range_condition(column: str, low: int | None, high: int | None) -> str:

@@ -334,8 +334,8 @@ class Catalog:
             columns = self._connection.execute(_columns_query(version), (list(facts),)).fetchall()
             indexes = self._connection.execute(_INDEXES.format(key_columns=key_columns), (list(facts),)).fetchall()
             leaves = self._connection.execute(_LEAVES, (list(facts),)).fetchall() if version >= 110000 else []
-            wanted = facts if with_marks else ()
-            for oid, marks in self._fingerprints(wanted).items():
+            fingerprinted = facts if with_marks else ()
+            for oid, marks in self._fingerprints(fingerprinted).items():
                 facts[oid].fingerprint = marks
             self.types.load(row[2] for row in columns)
         in_leaves = {(row[0], row[1]): (True, row[3] if row[2] == 0 and row[3] == row[4] else None) for row in leaves}
@@ -351,16 +351,16 @@ class Catalog:
     @staticmethod
     def _add_indexes(facts: dict[int, _Facts], indexes: list[tuple[Any, ...]]) -> None:
         for oid, is_primary, is_identity, name, columns, count, is_partial, is_immediate in indexes:
-            found, listed = facts[oid], tuple(columns or ())
+            table, listed = facts[oid], tuple(columns or ())
             key = listed[:count]
             if is_primary:
-                found.primary_key, found.is_key_deferrable = key, not is_immediate
+                table.primary_key, table.is_key_deferrable = key, not is_immediate
             else:
-                found.index_key = found.index_key or listed
+                table.index_key = table.index_key or listed
                 if is_immediate and not is_partial:
-                    found.unique_key = found.unique_key or key
+                    table.unique_key = table.unique_key or key
             if is_identity:
-                found.identity_index, found.identity_index_key = name, key
+                table.identity_index, table.identity_index_key = name, key
 
     def _completed(self, relation: Relation, known: _Facts | None) -> TableSchema:
         columns = []

@@ -81,8 +81,8 @@ class TypeCatalog:
 
     def load(self, oids: Iterable[int]) -> None:
         """Read the types that are not loaded yet, with one query. Raises SourceError or TransientError."""
-        wanted = sorted({oid for oid in oids if oid not in self._types})
-        if not wanted:
+        missing = sorted({oid for oid in oids if oid not in self._types})
+        if not missing:
             return
         multi = self._connection.info.server_version >= 140000
         ranges = "'r', 'm'" if multi else "'r'"
@@ -90,14 +90,14 @@ class TypeCatalog:
         inner = [_INNER.format(ranges=ranges, range_columns=columns, outer=outer) for outer in ("needed", "t")]
         query = _TYPES.replace("{inner}", inner[0], 1).replace("{inner}", inner[1], 1)
         with translated("reading the types of columns"):
-            rows = self._connection.execute(query, {"oids": wanted}).fetchall()
+            rows = self._connection.execute(query, {"oids": missing}).fetchall()
             arguments = {"oids": [row[0] for row in rows], "pinned": list(PINNED), "money": MONEY}
             contents = self._connection.execute(_CONTENTS.format(range_columns=columns), arguments).fetchall()
         inside = {oid: has for oid, *has in contents}
-        found = {row[0]: (*row, *inside.get(row[0], (False, False))) for row in rows}
+        row_of = {row[0]: (*row, *inside.get(row[0], (False, False))) for row in rows}
         built: dict[int, PgType] = {}
-        for oid in found:
-            built[oid] = self._build(oid, found, built)
+        for oid in row_of:
+            built[oid] = self._build(oid, row_of, built)
         self._types.update(built)
 
     def load_enums(self) -> None:
@@ -110,13 +110,13 @@ class TypeCatalog:
         """Return a type; one that no longer exists keeps its last description, else is an unknown base type."""
         return self._types.get(oid) or self._former.get(oid) or PgType(oid, f"unknown_{oid}", "")
 
-    def _build(self, oid: int, found: dict[int, tuple[Any, ...]], built: dict[int, PgType]) -> PgType:
+    def _build(self, oid: int, row_of: dict[int, tuple[Any, ...]], built: dict[int, PgType]) -> PgType:
         if oid in built:
             return built[oid]
-        if oid not in found:
+        if oid not in row_of:
             return self[oid]
-        _, name, namespace, kind, is_array, inner_oid, modifier, delimiter, labels, names, has_money = found[oid]
-        inner = self._build(inner_oid, found, built) if inner_oid else None
+        _, name, namespace, kind, is_array, inner_oid, modifier, delimiter, labels, names, has_money = row_of[oid]
+        inner = self._build(inner_oid, row_of, built) if inner_oid else None
         type_kind = TypeKind.ARRAY if is_array else TypeKind(kind)
         scale = self.money_scale if has_money and inner is None else None
         labels = tuple(labels or ())

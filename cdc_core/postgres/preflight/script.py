@@ -71,7 +71,7 @@ def _found(findings: Sequence[Finding], everything: bool) -> Iterator[str]:
     done: set[str] = set()
     missing = [finding for finding in findings if not finding.ok]
     for finding in missing:
-        statements_left = [each for each in finding.sql if each not in done]
+        statements_left = [left for left in finding.sql if left not in done]
         done.update(statements_left)
         yield from ("", *_comment(f"{finding.check}: {finding.found}"), *_comment(finding.remedy), *statements_left)
     if not missing:

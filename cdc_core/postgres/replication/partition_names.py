@@ -175,13 +175,13 @@ def unlike_partitions(connection: Connection, tables: Sequence[TableSchema]) -> 
         return {}
     with translated("reading the replica identities of partitions"):
         rows = connection.execute(_IDENTITIES, (list(roots),)).fetchall()
-    found = {}
+    differences = {}
     for oid, schema, name, sent in rows:
         root = roots[oid]
         lacking = sorted(set(root.row_key or [column.name for column in root.columns]) - set(sent))
         if lacking:
-            found[TableId(schema, name)] = (
+            differences[TableId(schema, name)] = (
                 f"Partition {TableId(schema, name)} has another replica identity than {root.id}: the server sends its "
                 f"old rows without {', '.join(lacking)}, and its updates and deletes do not identify rows of {root.id}."
             )
-    return found
+    return differences

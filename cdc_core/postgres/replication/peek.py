@@ -25,9 +25,9 @@ def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterato
     file until they are read. Raises SourceError, or TransientError if the slot is in use.
     """
     told = plugin.parameters(options, options.publication_name, connection.info.server_version)
-    given = (options.slot_name, str(upto), None, *(text for pair in told.items() for text in pair))
+    arguments = (options.slot_name, str(upto), None, *(text for pair in told.items() for text in pair))
     query = sql.SQL("SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_peek_binary_changes({})").format(
-        sql.SQL(", ").join(map(sql.Literal, given))
+        sql.SQL(", ").join(map(sql.Literal, arguments))
     )
     with closing(connection.cursor()) as cursor:
         frames: list[bytes] = []

@@ -51,20 +51,20 @@ def parameters(
 
     Raises ConfigError for one that cannot be decoded.
     """
-    given = checked(options.plugin_name, options.slot_stream_params)
+    configured = checked(options.plugin_name, options.slot_stream_params)
     plugin = options.plugin_name.on_server
     if plugin == OutputPlugin.DECODERBUFS:
-        return given
+        return configured
     if plugin == OutputPlugin.WAL2JSON:
         chunks = {"write-in-chunks": "1"} if wal2json_format(options) == 1 else {}
         flags = ("include-xids", "include-timestamp", "include-lsn", "include-type-oids")
-        return {_FORMAT: str(wal2json_format(options)), **chunks, **dict.fromkeys(flags, "1"), **given}
-    wanted = {"proto_version": "1", "publication_names": _quoted(publication)}
+        return {_FORMAT: str(wal2json_format(options)), **chunks, **dict.fromkeys(flags, "1"), **configured}
+    required = {"proto_version": "1", "publication_names": _quoted(publication)}
     if version >= 140000:
-        wanted["messages"] = "true"
+        required["messages"] = "true"
     if in_progress and options.sends_in_progress and version >= _IN_PROGRESS_FROM:
-        wanted |= {"proto_version": "2", "streaming": "on"}
-    return wanted | given
+        required |= {"proto_version": "2", "streaming": "on"}
+    return required | configured
 
 
 def checked(plugin: OutputPlugin, pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
@@ -73,10 +73,10 @@ def checked(plugin: OutputPlugin, pairs: tuple[tuple[str, str], ...]) -> dict[st
     for name, value in pairs:
         if name == "publication_names" and plugin.has_publication:
             raise ConfigError("slot.stream.params sets publication_names.", "Set publication.name instead.")
-        wanted = fixed.get(name)
-        if wanted is not None and _meaning(value) != _meaning(wanted):
+        required = fixed.get(name)
+        if required is not None and _meaning(value) != _meaning(required):
             raise ConfigError(
-                f"slot.stream.params sets {name}={value}, but only {name}={wanted} can be decoded.",
+                f"slot.stream.params sets {name}={value}, but only {name}={required} can be decoded.",
                 _INSTEAD.get(name, "Remove it."),
             )
         if name == _FORMAT and plugin.on_server == OutputPlugin.WAL2JSON and value not in ("1", "2"):

@@ -97,18 +97,18 @@ def ensure(
     a publication created here. Raises SourceError, with the statement for an owner to run if a privilege is missing.
     """
     info = inspect(connection, options.publication_name)
-    wanted = sorted({_id(table) for table in tables})
+    captured = sorted({_id(table) for table in tables})
     mode = options.publication_autocreate_mode
-    if mode is PublicationAutocreateMode.FILTERED and not wanted:
+    if mode is PublicationAutocreateMode.FILTERED and not captured:
         raise SourceError(
             "No table is captured, so a filtered publication would be empty.",
             "Check table.include.list and schema.include.list, or create the tables first.",
         )
     if info.exists:
         if mode is PublicationAutocreateMode.FILTERED:
-            return _follow(connection, info, wanted)
+            return _follow(connection, info, captured)
         return PublicationChange(info.name)
-    statement = _creation(connection, options, wanted, skipped_operations)
+    statement = _creation(connection, options, captured, skipped_operations)
     if mode is PublicationAutocreateMode.DISABLED:
         raise SourceError(
             f'There is no publication "{info.name}", and publication.autocreate.mode is disabled.',
@@ -116,7 +116,7 @@ def ensure(
             "or set publication.autocreate.mode=filtered.",
         )
     _run(connection, [statement], info.name, "creating")
-    return PublicationChange(info.name, created=True, added=tuple(wanted) if _lists(mode) else ())
+    return PublicationChange(info.name, created=True, added=tuple(captured) if _lists(mode) else ())
 
 
 def unsent_operations(info: PublicationInfo, skipped_operations: Sequence[str]) -> list[str]:
@@ -140,12 +140,12 @@ def _lists(mode: PublicationAutocreateMode) -> bool:
 
 
 def _creation(
-    connection: Connection, options: PostgresOptions, wanted: Sequence[TableId], skipped_operations: Sequence[str]
+    connection: Connection, options: PostgresOptions, captured: Sequence[TableId], skipped_operations: Sequence[str]
 ) -> sql.Composed:
     version = connection.info.server_version
     target = {
         PublicationAutocreateMode.ALL_TABLES: sql.SQL(" FOR ALL TABLES"),
-        PublicationAutocreateMode.FILTERED: sql.SQL(" FOR TABLE ") + _listed(wanted),
+        PublicationAutocreateMode.FILTERED: sql.SQL(" FOR TABLE ") + _listed(captured),
         PublicationAutocreateMode.NO_TABLES: sql.SQL(""),
         PublicationAutocreateMode.DISABLED: sql.SQL(""),
     }[options.publication_autocreate_mode]
@@ -160,14 +160,14 @@ def _creation(
     return sql.SQL("CREATE PUBLICATION {}{}{}").format(sql.Identifier(options.publication_name), target, ending)
 
 
-def _follow(connection: Connection, info: PublicationInfo, wanted: Sequence[TableId]) -> PublicationChange:
+def _follow(connection: Connection, info: PublicationInfo, captured: Sequence[TableId]) -> PublicationChange:
     if info.all_tables:
         raise SourceError(
             f'Publication "{info.name}" is FOR ALL TABLES, and publication.autocreate.mode is filtered.',
             "Drop it, choose another publication.name, or set publication.autocreate.mode=all_tables.",
         )
-    added = tuple(table for table in wanted if table not in info.tables)
-    dropped = tuple(sorted(info.tables - set(wanted)))
+    added = tuple(table for table in captured if table not in info.tables)
+    dropped = tuple(sorted(info.tables - set(captured)))
     name = sql.Identifier(info.name)
     statements = []
     if added:

@@ -76,16 +76,16 @@ class SeenRelations:
         known = {} if now is None else {column.name: column for column in now.columns}
         marks = None if now is None else now.fingerprint
         key = () if now is None else now.identity_key
-        found = []
+        members = []
         for column in columns:
             described = known.get(column.name)
             if described is not None and not is_streamed(described, marks):
                 # A virtual generated column: its value is computed when it is read, so no plug-in has it.
                 continue
             modifier = modifier_of(column, described)
-            found.append(RelationColumn(column.name, column.type_oid, modifier, column.name in key))
+            members.append(RelationColumn(column.name, column.type_oid, modifier, column.name in key))
         identity = ReplicaIdentity.DEFAULT if now is None else now.identity
-        return Relation(self._oids.get(table, 0), table.schema, table.table, identity, tuple(found))
+        return Relation(self._oids.get(table, 0), table.schema, table.table, identity, tuple(members))
 
 
 def modifier_of(column: SeenColumn, described: Column | None) -> int:
@@ -95,11 +95,11 @@ def modifier_of(column: SeenColumn, described: Column | None) -> int:
     """
     if column.format and "(" not in column.format and not column.format.startswith("interval"):
         return -1
-    found = _FORMAT.fullmatch(column.format)
-    if found is not None:
-        name, first = found["name"].strip(), int(found["first"])
+    match = _FORMAT.fullmatch(column.format)
+    if match is not None:
+        name, first = match["name"].strip(), int(match["first"])
         if name == _NUMERIC:
-            return ((first << 16) | (int(found["second"] or 0) & _SCALE_MASK)) + _HEADER_BYTES
+            return ((first << 16) | (int(match["second"] or 0) & _SCALE_MASK)) + _HEADER_BYTES
         if name in _LENGTHS:
             return first + _LENGTHS[name]
         if name in _PRECISIONS:

@@ -220,8 +220,8 @@ def create(
     """
     version = replication.info.server_version
     if version >= 150000:
-        wanted = ["SNAPSHOT 'export'"] + (["FAILOVER true"] if failover and version >= 170000 else [])
-        ending = f"({', '.join(wanted)})"
+        clauses = ["SNAPSHOT 'export'"] + (["FAILOVER true"] if failover and version >= 170000 else [])
+        ending = f"({', '.join(clauses)})"
     else:
         ending = "EXPORT_SNAPSHOT"
     command = sql.SQL("CREATE_REPLICATION_SLOT {} {} LOGICAL {} ").format(

@@ -116,7 +116,7 @@ def keys_sql(
 ) -> str:
     """Return the query for the rows of at least one given key. Keys are PostgreSQL's texts, none of them NULL."""
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
-    kept = [each for each in (_among(key, keys), _given(condition)) if each is not None]
+    kept = [part for part in (_among(key, keys), _given(condition)) if part is not None]
     return (
         sql.SQL("SELECT {} FROM {}{} WHERE {}")
         .format(names, _only(only), sql.Identifier(*table), sql.SQL(" AND ").join(kept))

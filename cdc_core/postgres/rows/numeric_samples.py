@@ -72,15 +72,15 @@ def sample_misfits(
 def doubtful_columns(table: TableSchema, selection: SelectionOptions) -> dict[str, pa.Decimal128Type]:
     """Return the captured columns whose decimal may be too small, with its type."""
     captured = {plan.name for plan in plan_columns(table, selection) if plan.included and plan.mapper is None}
-    found = {}
+    doubtful = {}
     for column in table.columns:
         base, modifier = _base(column)
         if base.oid != _NUMERIC or column.name not in captured:
             continue
         declared = numeric_precision_scale(modifier)
         if declared is None or max(declared) > _WIDEST or declared[0] - min(declared[1], 0) > _WIDEST:
-            found[column.name] = natural_type(declared)
-    return found
+            doubtful[column.name] = natural_type(declared)
+    return doubtful
 
 
 def _base(column: Column) -> tuple[PgType, int]:

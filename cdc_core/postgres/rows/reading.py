@@ -39,11 +39,11 @@ def begin_reading(connection: Connection) -> str:
     connection.execute(BEGIN)
     require_own(connection)
     visible, is_standby = _current(connection)
-    found = Visibility.parse(visible)
-    if not is_standby or found.xmin == found.xmax:
+    visibility = Visibility.parse(visible)
+    if not is_standby or visibility.xmin == visibility.xmax:
         return visible
     connection.execute("ROLLBACK")
-    return _begun_on_standby(connection, found.xmin)
+    return _begun_on_standby(connection, visibility.xmin)
 
 
 def current_snapshot(connection: Connection) -> str:
@@ -66,9 +66,9 @@ def _begun_on_standby(connection: Connection, xmin: int) -> str:
         before, known = _running(connection, known, first)
         first = before.xmax
         connection.execute(BEGIN)
-        found, running = _running(connection, known, first)
-        if found.xmax == before.xmax and running == known:
-            return f"{found.xmin}:{found.xmax}:{','.join(map(str, running))}"
+        visibility, running = _running(connection, known, first)
+        if visibility.xmax == before.xmax and running == known:
+            return f"{visibility.xmin}:{visibility.xmax}:{','.join(map(str, running))}"
         connection.execute("ROLLBACK")
         if time.monotonic() > deadline:
             raise TransientError(

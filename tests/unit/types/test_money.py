@@ -48,6 +48,16 @@ def test_texts_of_other_locales_are_not_read() -> None:
         assert convert(pa.array([text, "$1.00"])).bad.to_pylist() == [True, False], text
 
 
+@pytest.mark.parametrize(
+    "text", ["92233720368547758.08", "-92233720368547758.09", "999999999999999999.99", f"{'9' * 40}.00"]
+)
+def test_an_amount_outside_of_int64_is_not_read(text: str) -> None:
+    convert = resolve(Column("m", money(2)), TypeOptions()).natural.convert
+    converted = convert(pa.array([TEXTS[4], text, "$1.00"]))
+    assert converted.bad.to_pylist() == [False, True, False]
+    assert converted.values.to_pylist() == [Decimal(UNITS[4]).scaleb(-2), None, Decimal("1.00")]
+
+
 def test_common_amounts_take_no_slow_path() -> None:
     reset_slow_rows()
     resolve(Column("m", money(3)), TypeOptions()).natural.convert(pa.array([*TEXTS[:4], None]))

@@ -31,8 +31,8 @@ def check(context: Context) -> list[Finding]:
             # Prepared: the server takes one statement only, so that nothing is run after the one that is explained.
             context.connection.execute(b"EXPLAIN " + query.encode(), prepare=True)
     except _MISSING as error:
-        found = server_error(error, "planning heartbeat.action.query").message
-        return [doubtful(NAME, found, "Correct the query, or grant what it needs: a run logs the error and goes on.")]
+        message = server_error(error, "planning heartbeat.action.query").message
+        return [doubtful(NAME, message, "Correct the query, or grant what it needs: a run logs the error and goes on.")]
     except psycopg.Error:
         return []
     return [good(NAME, "The server can run heartbeat.action.query.")]

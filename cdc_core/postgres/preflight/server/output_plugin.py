@@ -85,9 +85,9 @@ def _tried(context: Context, name: str) -> list[Finding]:
 def limits(options: PostgresOptions, tables: Sequence[TableSchema]) -> list[Finding]:
     """Return what the plug-in does not send, as far as it concerns these tables."""
     name = options.plugin_name.on_server
-    found = [_identities(name, tables)]
+    findings = [_identities(name, tables)]
     if not plugin.sends_truncates(options):
-        found.append(
+        findings.append(
             doubtful(
                 NAME,
                 f"{name} does not send TRUNCATE: a table that was truncated is read again, also after VACUUM FULL and "
@@ -96,10 +96,10 @@ def limits(options: PostgresOptions, tables: Sequence[TableSchema]) -> list[Find
             )
         )
     if name == OutputPlugin.DECODERBUFS:
-        found.append(
+        findings.append(
             doubtful(NAME, "decoderbufs does not send logical messages.", "Use pgoutput if they are captured.")
         )
-    return [each for each in found if each is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def _identities(name: str, tables: Sequence[TableSchema]) -> Finding | None:

@@ -25,13 +25,13 @@ def check(context: Context) -> list[Finding]:
 
 def verdict(allowed: int, taken: int, ours_exists: bool) -> Finding:
     """``taken`` counts every slot of the server, including this connector's."""
-    found = f"{taken} of max_replication_slots = {allowed} are in use{', including this slot' if ours_exists else ''}."
+    usage = f"{taken} of max_replication_slots = {allowed} are in use{', including this slot' if ours_exists else ''}."
     if not ours_exists and taken >= allowed:
         return bad(
             NAME,
-            found,
+            usage,
             "Drop an unused slot, or as a superuser run this and restart the server; of a managed service, change its "
             "parameter:",
             setting(NAME, str(taken + _SPARE)),
         )
-    return good(NAME, found)
+    return good(NAME, usage)

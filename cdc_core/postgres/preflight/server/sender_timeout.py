@@ -25,13 +25,13 @@ def verdict(timeout_ms: int) -> Finding:
     """Milliseconds, 0 for none. Three status messages are sent in this time, so only a long pause ends the stream."""
     if timeout_ms == 0:
         return good(NAME, "wal_sender_timeout is off.")
-    found = f"wal_sender_timeout is {timeout_ms / 1000:g} s."
+    message = f"wal_sender_timeout is {timeout_ms / 1000:g} s."
     if timeout_ms < _SHORT_MS:
         return doubtful(
             NAME,
-            found,
+            message,
             "A short interruption ends the stream. As a superuser run:",
             setting(NAME, "60s"),
             reload_settings(),
         )
-    return good(NAME, found)
+    return good(NAME, message)

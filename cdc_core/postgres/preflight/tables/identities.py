@@ -36,7 +36,7 @@ def verdicts(
         # PostgreSQL does not use a deferrable key as replica identity.
         or (table.identity is ReplicaIdentity.DEFAULT and (not table.primary_key or table.is_key_deferrable))
     ]
-    found = [
+    findings = [
         doubtful(
             NAME,
             f"The server does not send {listed(table.unsent_identity)} of the replica identity of {table.id}: its "
@@ -47,7 +47,7 @@ def verdicts(
         for table in map(streamed, tables)
         if table.unsent_identity
     ]
-    found += [
+    findings += [
         doubtful(
             NAME,
             f"Rows of {table.id} are identified by {listed(names)}, of which the server sends names of objects, which "
@@ -58,11 +58,11 @@ def verdicts(
         if (names := _named(table, selection or SelectionOptions()))
     ]
     if not has_publication:
-        return found
+        return findings
     if not without:
-        return found or [good(NAME, f"All {len(tables)} captured tables have a replica identity.")]
+        return findings or [good(NAME, f"All {len(tables)} captured tables have a replica identity.")]
     return [
-        *found,
+        *findings,
         doubtful(
             NAME,
             f"Tables without a replica identity: {listed(without)}. Once published, UPDATE and DELETE fail on them.",

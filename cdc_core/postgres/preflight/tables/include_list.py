@@ -20,12 +20,12 @@ def check(context: Context) -> list[Finding]:
         context.options.plugin_name.has_publication
         and context.options.publication_autocreate_mode is PublicationAutocreateMode.FILTERED
     )
-    found = partition_names.named(context.connection, context.options, context.tables)
+    naming = partition_names.named(context.connection, context.options, context.tables)
     divided = [
         doubtful(NAME, partition_names.divided_text(root, leaves), partition_names.DIVIDED_REMEDY)
-        for root, leaves in found.divided.items()
+        for root, leaves in naming.divided.items()
     ]
-    return [*verdicts(context.names, [table.id for table in found.own], is_listed), *divided]
+    return [*verdicts(context.names, [table.id for table in naming.own], is_listed), *divided]
 
 
 def verdicts(names: Sequence[TableId], captured: Sequence[TableId], is_listed: bool = False) -> list[Finding]:
@@ -34,9 +34,9 @@ def verdicts(names: Sequence[TableId], captured: Sequence[TableId], is_listed: b
     ``is_listed``: the publication lists the captured tables, so there has to be one.
     """
     if not captured:
-        found = f"None of the database's {len(names)} tables is captured"
+        problem = f"None of the database's {len(names)} tables is captured"
         remedy = "Check table.include.list, table.exclude.list and the same for schemas; patterns match schema.table."
         if is_listed:
-            return [bad(NAME, f"{found}, so a filtered publication would be empty.", remedy)]
-        return [doubtful(NAME, f"{found} yet.", remedy)]
+            return [bad(NAME, f"{problem}, so a filtered publication would be empty.", remedy)]
+        return [doubtful(NAME, f"{problem} yet.", remedy)]
     return [good(NAME, f"{len(captured)} of {len(names)} tables are captured: {listed(captured, _SHOWN)}.")]

@@ -63,14 +63,14 @@ def login_verdicts(role: str, database: str, exists: bool, may_log_in: bool, may
     if not exists:
         remedy = "As a superuser run this, and give the role the password that database.password has:"
         return [bad(LOGIN, f'There is no role "{role}".', remedy, create_role(role), grant_connect(database, role))]
-    found = []
+    findings = []
     if not may_log_in:
-        found.append(bad(LOGIN, f'Role "{role}" lacks LOGIN.', "As a superuser run:", allow_login(role)))
+        findings.append(bad(LOGIN, f'Role "{role}" lacks LOGIN.', "As a superuser run:", allow_login(role)))
     if not may_connect:
         grant = grant_connect(database, role)
         text = f'Role "{role}" lacks CONNECT on database "{database}".'
-        found.append(bad(LOGIN, text, "As the database's owner or a superuser run:", grant))
-    return found
+        findings.append(bad(LOGIN, text, "As the database's owner or a superuser run:", grant))
+    return findings
 
 
 def role_verdict(role: str, has_replication: bool, has_service_role: bool, service_role: str = "") -> Finding:
@@ -85,9 +85,9 @@ def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> 
     """(table, has USAGE on its schema, has SELECT) → at most one finding per kind."""
     closed = sorted({table.schema for table, usage, _ in tables if not usage})
     unreadable = [table for table, _, readable in tables if not readable]
-    found = []
+    findings = []
     if closed:
-        found.append(
+        findings.append(
             bad(
                 TABLES,
                 f'Role "{role}" lacks USAGE on schema {listed(closed)}.',
@@ -96,7 +96,7 @@ def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> 
             )
         )
     if unreadable:
-        found.append(
+        findings.append(
             bad(
                 TABLES,
                 f'Role "{role}" lacks SELECT on {listed(unreadable)}.',
@@ -104,8 +104,8 @@ def schema_verdicts(role: str, tables: Sequence[tuple[TableId, bool, bool]]) -> 
                 grant_select(unreadable, role),
             )
         )
-    if found:
-        return found
+    if findings:
+        return findings
     names = [table for table, _, _ in tables]
     grants = [grant_usage(sorted({name.schema for name in names}), role), grant_select(names, role)] if names else []
     return [good(TABLES, f'Role "{role}" may read all {len(tables)} captured tables.', *grants)]

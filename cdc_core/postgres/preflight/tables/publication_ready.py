@@ -127,36 +127,36 @@ def missing_verdict(
 
     ``make``: the statement of a publication for the captured tables; ``grant``: the one that gives CREATE.
     """
-    found = f'There is no publication "{name}"'
+    problem = f'There is no publication "{name}"'
     if mode is PublicationAutocreateMode.DISABLED:
         return bad(
             NAME,
-            f"{found}, and publication.autocreate.mode is disabled.",
+            f"{problem}, and publication.autocreate.mode is disabled.",
             "As a superuser, or as the tables' owner with CREATE on the database, run:",
             make,
         )
     if mode is PublicationAutocreateMode.ALL_TABLES and not is_superuser:
         return bad(
             NAME,
-            f"{found}, and only a superuser may create one FOR ALL TABLES.",
+            f"{problem}, and only a superuser may create one FOR ALL TABLES.",
             "Set publication.autocreate.mode=filtered if the role owns the tables, or as a superuser run:",
             make,
         )
     if mode is PublicationAutocreateMode.FILTERED and not is_superuser and foreign:
         return bad(
             NAME,
-            f"{found}, and the role does not own {listed(foreign)}.",
+            f"{problem}, and the role does not own {listed(foreign)}.",
             "Set publication.autocreate.mode=disabled, and as a superuser or the tables' owner run:",
             make,
         )
     if not is_superuser and not may_create:
         return bad(
             NAME,
-            f"{found}, and the role lacks CREATE on the database.",
+            f"{problem}, and the role lacks CREATE on the database.",
             "As the database's owner or a superuser run:",
             grant,
         )
-    return good(NAME, f"{found}; it is created at start.", make)
+    return good(NAME, f"{problem}; it is created at start.", make)
 
 
 def following_verdicts(
