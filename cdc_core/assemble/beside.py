@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.destination import Beside
 from cdc_core.assemble.kafka import opened_events
 from cdc_core.engine.stream.beside import SinkBesideEvents
 from cdc_core.engine.stream.run import Sink
 from cdc_core.errors import TransientError
 from cdc_core.events import ConfirmationGate, EventFeed, SharedSegments
+from cdc_core.lake.stores.topics import record_topics
 from cdc_core.schema.naming import Names
 from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.signals.channels import Inbox
@@ -23,15 +25,16 @@ _RETRY_SECONDS = 5.0
 _NAP_SECONDS = 0.1
 
 
-class EventsBeside:
-    """``segments`` is the tap of the lake's reader, ``inbox`` gets the signals that the lake's channels receive."""
+class EventsBeside(Beside):
+    """A thread that writes the segments of the lake's reader to Kafka."""
 
     def __init__(self, context: RunContext) -> None:
         kafka = context.config.kafka
         self._context = context
-        self.inbox = Inbox()
-        self.segments = SharedSegments(kafka.kafka_backlog_max_bytes)
-        self._feed = EventFeed(self.segments, kafka.kafka_stall_timeout_ms / 1000, self._follow)
+        self.inbox = self._signals = Inbox()
+        self.tap = self._segments = SharedSegments(kafka.kafka_backlog_max_bytes)
+        self._gate: ConfirmationGate | None = None
+        self._feed = EventFeed(self._segments, kafka.kafka_stall_timeout_ms / 1000, self._follow)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -42,18 +45,16 @@ class EventsBeside:
         finally:
             self._feed.close()
 
-    def gate(self, send: Callable[[int], None]) -> ConfirmationGate:
-        """What confirms for both; ``send`` hands an LSN to the connection."""
-        return ConfirmationGate(self.segments, send)
+    def joined(self, sink: Sink, send: Callable[[int], None]) -> tuple[Sink, Callable[[int], None]]:
+        """The lake's sink, by which the run notices what happens here, and what confirms for both."""
+        self._gate = gate = ConfirmationGate(self._segments, send)
+        return SinkBesideEvents(sink, self._feed, gate.tick), gate.confirm
 
-    def sink(self, sink: Sink, gate: ConfirmationGate) -> SinkBesideEvents:
-        """The lake's sink, by which the run notices what happens here."""
-        return SinkBesideEvents(sink, self._feed, gate.tick)
-
-    def drain(self, gate: ConfirmationGate) -> None:
+    def drain(self) -> None:
         """Wait, for a bounded time, until Kafka has everything, and confirm it."""
-        self._feed.drain()
-        gate.tick()
+        if self._gate is not None:
+            self._feed.drain()
+            self._gate.tick()
 
     def _follow(self, should_stop: Callable[[], bool]) -> None:
         """Open Kafka, again until it answers, and write until the run stops."""
@@ -62,7 +63,7 @@ class EventsBeside:
             try:
                 with opened_events(self._context, None, beside_lake=True) as (events, _):
                     is_open = True
-                    events.follow(self.segments, should_stop, self.inbox)
+                    events.follow(self._segments, should_stop, self._signals)
             except TransientError as error:
                 if is_open:
                     raise
@@ -72,9 +73,7 @@ class EventsBeside:
 
 def record_topics_of(context: RunContext, tables: Sequence[TableSchema]) -> None:
     """Record in the lake which topic has which table's events, before transforms, which may change it."""
-    from cdc_core.lake.stores.topics import record_topics
-
-    names, paths = Names(context.config.schema), context.paths
+    names, paths = Names(context.config.schema), context.lake.paths
     topics = {table.id: names.topic(table.id) for table in tables}
     folders = {table: paths.lake(table) for table in topics}
     record_topics(paths.topics, topics, folders, context.config.lake.lake_history_minutes)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from cdc_core.assemble.at_commit import at_commit_if_too_large
 from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.notifications import OnNotification
+from cdc_core.assemble.destination import SnapshotCall, StreamCall
 from cdc_core.assemble.operations import (
     incremental,
-    initial_snapshot,
     maintain,
     quality,
     reconcile,
@@ -24,13 +23,8 @@ from cdc_core.assemble.operations import (
     signal,
     snapshot,
     status,
-    stream,
 )
 from cdc_core.assemble.operations.maintain import MaintainReport
-from cdc_core.assemble.renewed import with_new_senders
-from cdc_core.assemble.start.handover import Handover
-from cdc_core.assemble.start.offset_source import OffsetPlace
-from cdc_core.assemble.table_snapshots import OnProgress
 from cdc_core.config import ConnectorConfig, ExplainRow, explain, load
 from cdc_core.engine.reports import (
     BatchReport,
@@ -41,6 +35,7 @@ from cdc_core.engine.reports import (
     StreamReport,
     Until,
 )
+from cdc_core.engine.start.handover import Handover
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn
@@ -49,8 +44,8 @@ from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
 from cdc_core.snapshot.modes import mode_actions
-from cdc_core.snapshot.notifications import Notification
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.snapshot.notifications import Notification, OnNotification
+from cdc_core.snapshot.reports import OnProgress, SnapshotReport
 from cdc_core.snapshot.signals.channels import Inbox
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
@@ -138,7 +133,7 @@ class Connector:
     def tables(self) -> list[TableSchema]:
         """The captured tables, read from the server's catalogue, under the names that the stream has for them."""
         with self._context.source() as source:
-            return [table for table in self._context.lake_tables(source) if source.selection.is_table(table.id)]
+            return self._context.captured(source)
 
     def pending(self) -> SlotBacklog:
         """The backlog of the slot. Queries the server only."""
@@ -158,15 +153,9 @@ class Connector:
         them that are not read, and why.
         ``handover`` keeps the claim for ``stream`` and, where nothing has to be read, what was checked.
         """
-        if self._context.has_kafka:
-            from cdc_core.assemble.operations import kafka
-
-            # Before the lake's: it reads with the snapshot that the slot's creation exports, as Debezium's does.
-            shown = None if self._context.has_lake else on_progress
-            kafka.initial_events(self._context, on_notification, shown)
-            if not self._context.has_lake:
-                return []
-        return initial_snapshot.initial_snapshot(self._context, spark, on_progress, on_notification, handover, only)
+        call = SnapshotCall(spark, on_progress, on_notification, handover, only)
+        # Events before tables: they are read with the snapshot that the slot's creation exports, as Debezium's are.
+        return [report for each in reversed(self._context.destinations) for report in each.initial_snapshot(call)]
 
     def snapshot(
         self,
@@ -181,13 +170,12 @@ class Connector:
         first time, before the lake has a stream, none in a mode that reads no rows.
         """
         self._require_lake("snapshot")
-        is_first = tables is None and self._context.recorded.read(self._context.paths.stream) is None
+        is_first = tables is None and self._context.lake.record is None
         if is_first and not mode_actions(self.config.snapshot).reads:
             return self.initial_snapshot(spark, on_progress, on_notification, only=[t.id for t in self.tables()])
-        if self._context.has_kafka:
-            from cdc_core.assemble.operations import kafka
-
-            kafka.first_events(self._context, on_notification)
+        for destination in self._context.destinations:
+            if destination.begins_with_slot and not self._context.has_slot():
+                destination.initial_snapshot(SnapshotCall(on_notification=on_notification))
         return snapshot.snapshot(self._context, tables, spark, on_progress, on_notification)
 
     def plan_incremental(self, tables: Sequence[TableId] | None = None, *, renew: bool = False) -> list[KeyRange]:
@@ -198,7 +186,6 @@ class Connector:
         Raises TableError for a named table that cannot be read so: it has no key, is not captured or not published.
         """
         self._require_lake("snapshot --incremental")
-        self.config.require_lake()
         return incremental.plan_incremental(self._context, tables, renew=renew)
 
     def incremental_snapshot(
@@ -223,7 +210,6 @@ class Connector:
         once a second with each table, ``on_range`` for each range that is no longer staged.
         """
         self._require_lake("snapshot --incremental")
-        self.config.require_lake()
         # This is no stop of the stream at which the slot is to be dropped.
         runs = Connector(replace(self.config, postgres=replace(self.config.postgres, slot_drop_on_stop=False)))
         session = self._context.session(spark, when_asked=True)
@@ -235,11 +221,13 @@ class Connector:
         return incremental.incremental_snapshot(self._context, ranges, session, stream, callbacks, wait_seconds)
 
     def _require_lake(self, command: str) -> None:
-        if self._context.has_kafka and not self._context.has_lake:
+        """Raise ConfigError unless a destination has tables, at a path that is configured."""
+        if not any(destination.has_tables for destination in self._context.destinations):
             raise ConfigError(
-                f"wal2lake {command} needs a lake, and wal2lake.sinks is kafka.",
-                "Send the signal execute-snapshot to have rows read into Kafka (wal2lake signal).",
+                f"wal2lake {command} needs a lake, and wal2lake.sinks is {','.join(self.config.engine.sinks)}.",
+                "Add lake to wal2lake.sinks. Rows are read into Kafka by the signal execute-snapshot: wal2lake signal.",
             )
+        self.config.require_lake()
 
     def stream(
         self,
@@ -263,16 +251,10 @@ class Connector:
             _log.warning("slot.drop.on.stop is ignored: a scheduler's runs end and start again with the same slot.")
         hooks = Hooks(on_batch, on_round, should_stop, on_start)
 
-        def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:
-            if context.has_kafka and not context.has_lake:
-                from cdc_core.assemble.operations import kafka
+        call = StreamCall(spark, inbox, on_notification, handover)
 
-                return kafka.stream_events(context, until, hooks, inbox, on_notification)
-            return with_new_senders(
-                lambda until, hooks: stream.stream(context, until, spark, hooks, inbox, on_notification, handover),
-                until,
-                hooks,
-            )
+        def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:
+            return context.destinations[0].stream(until, hooks, call)
 
         return at_commit_if_too_large(once, self._context, until, hooks)
 
@@ -336,7 +318,7 @@ class Connector:
         from cdc_core.lake.readers.opened_lake import OpenedLake
 
         self._require_lake("versions")
-        return OpenedLake(self._context.paths, self._context.scope)
+        return OpenedLake(self._context.lake.paths, self._context.lake.scope)
 
     def versions(self, at: Lsn | datetime | None = None, tables: Sequence[TableId] = ()) -> Cut:
         """The Delta versions of the given lake tables (default: all) that correspond to one LSN of the source.
@@ -362,6 +344,7 @@ class Connector:
         (``Asked``). Can run while another process streams. ``on_table`` is called with each table's result, and again
         after its repair.
         """
+        self._require_lake("reconcile")
         asked = reconcile.ReconcileRequest(limit, repair, sample, since, resume)
         return reconcile.reconcile(self._context, tables, asked, on_table)
 
@@ -393,12 +376,12 @@ class Connector:
     ) -> AdoptReport:
         """Take the slot over from Debezium's connector at its stored offset; the next run goes on from there.
 
-        ``offsets`` and ``bootstrap_servers`` as in ``OffsetPlace``, the rest as in ``adopt.AdoptRequest``.
+        Parameters as in ``adopt.AdoptRequest``.
         """
         from cdc_core.assemble.operations import adopt
 
-        place = OffsetPlace(offsets, bootstrap_servers)
-        return adopt.adopt(self._context, adopt.AdoptRequest(place, fills, accepts_gap, writes))
+        asked = adopt.AdoptRequest(offsets, bootstrap_servers, fills, accepts_gap, writes)
+        return adopt.adopt(self._context, asked)
 
     def offsets(self, connector: str = "") -> HandBack:
         """Where Debezium's connector can go on: the offset that it needs. ``connector``: its name in Connect."""

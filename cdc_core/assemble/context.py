@@ -1,42 +1,37 @@
-"""Shared by the operations of one connector: configuration, server connection and claim, paths of the lake."""
+"""Shared by the operations of one connector: configuration, server connection and claim, lake, destinations."""
 
 from __future__ import annotations
 
 import logging
-import os
-import re
-import socket
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
+from cdc_core.assemble.destination import Destination, destinations_of
 from cdc_core.assemble.effects import say_effects
-from cdc_core.assemble.prerequisites import check_delete_mode, folder_finding, lake_finding, raise_bad
-from cdc_core.assemble.session_start import SessionStart
+from cdc_core.assemble.prerequisites import folder_finding, raise_bad
 from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.config import ConnectorConfig
+from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.run_state import state_file
 from cdc_core.engine.scratch import spark_scratch
-from cdc_core.errors import CdcError, MissingKeyError, TableError, UnreadableError
-from cdc_core.lake.rows.row_keys import check_key
+from cdc_core.engine.start.misfits import concerned
+from cdc_core.lake.delta.storage import Storage, reach, spark_settings
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.stream_log import StreamReader
-from cdc_core.offsets import Adoption
 from cdc_core.postgres.connect import place
-from cdc_core.postgres.known_faults import OUTDATED_CATALOGUE, ConcernedTable, concerned_tables
+from cdc_core.postgres.known_faults import OUTDATED_CATALOGUE
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.sessions import SessionFile, Sessions
 from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.columns import lake_key_conflicts, plan_columns
+from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.copy.plan import order_tables
-from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.options import TableOrder
 from cdc_core.snapshot.sender_renewal import SenderRenewal
+from cdc_core.spark import GivenSession, Session, SessionStart, start_workers
 
 _log = logging.getLogger(__name__)
 
@@ -70,47 +65,9 @@ class RunContext:
         return self.config.postgres.slot_name
 
     @property
-    def scope(self) -> str:
-        """The scope of the lake's positions: the slot, and the epoch of the stream that the lake has recorded."""
-        from cdc_core.lake.epochs import scope_of
-
-        record = self.recorded.read(self.paths.stream)
-        return scope_of(self.slot, 0 if record is None else record.epoch)
-
-    @property
-    def adoption(self) -> Adoption | None:
-        """What the lake recorded when it took its stream over from another connector; None if it did not."""
-        record = self.recorded.read(self.paths.stream) if self.has_lake else None
-        return Adoption.from_json(record.adopted) if record is not None and record.adopted else None
-
-    @property
-    def lake_mode(self) -> ModeActions:
-        """The actions of ``snapshot.mode`` for the lake's tables, and of an adoption: it fills them, or does not."""
-        mode, adoption = mode_actions(self.config.snapshot), self.adoption
-        if adoption is None:
-            return mode
-        return replace(mode, first=adoption.fills, interrupted=adoption.fills, later=mode.later and adoption.fills)
-
-    @property
-    def has_lake(self) -> bool:
-        """Whether changes are written to a lake."""
-        return "lake" in self.config.engine.sinks
-
-    @property
-    def has_kafka(self) -> bool:
-        """Whether events are written to Kafka."""
-        return "kafka" in self.config.engine.sinks
-
-    @property
-    def published_always(self) -> str:
-        """Operations that a lake needs although Debezium skips them by default."""
-        told = any(setting.name == "skipped.operations" for setting in self.config.settings)
-        return "t" if self.has_lake and not told else ""
-
-    @property
-    def unpublished(self) -> tuple[str, ...]:
-        """Operations (c, u, d, t) that need not be published."""
-        return tuple(each for each in self.config.selection.skipped_operations if each not in self.published_always)
+    def destinations(self) -> tuple[Destination, ...]:
+        """Where changes are written; the first one reads the slot, the others write beside it."""
+        return destinations_of(self.config.engine.sinks, self)
 
     @property
     def plan(self) -> TypingPlan:
@@ -119,15 +76,21 @@ class RunContext:
         return TypingPlan(config.types, config.selection, config.envelope.event_converting_failure_handling_mode)
 
     @property
-    def paths(self) -> Any:
-        """``LakePaths`` of the connector, absolute: Spark's processes may have another working folder."""
-        from cdc_core.lake.delta.storage import Storage
-        from cdc_core.lake.paths import LakePaths
+    def lake(self) -> ConnectorLake:
+        """The connector's lake, also where nothing is written to it: an operation that needs it says so."""
+        config = self.config
+        return ConnectorLake(config.lake, config.snapshot, config.postgres, self.plan, self.name, self.recorded)
 
-        root = self.config.lake.lake_path
-        if root and ":" not in root.partition("/")[0]:
-            root = os.path.abspath(root)
-        return LakePaths(root, self.name, Storage.of(self.config.lake))
+    @property
+    def published_always(self) -> str:
+        """Operations that a destination needs although Debezium skips them by default."""
+        told = any(setting.name == "skipped.operations" for setting in self.config.settings)
+        return "" if told else "".join(destination.always_published for destination in self.destinations)
+
+    @property
+    def unpublished(self) -> tuple[str, ...]:
+        """Operations (c, u, d, t) that need not be published."""
+        return tuple(each for each in self.config.selection.skipped_operations if each not in self.published_always)
 
     def run_folder(self) -> RunFolder:
         """A new folder for a run's temporary files; a context manager."""
@@ -136,10 +99,9 @@ class RunContext:
         owner = Owner(uuid.uuid4().hex, self.slot, server, f"{self.config.lake.lake_path}/{self.name}")
         return RunFolder(self.config.state_path.resolve() / "spool", self.name, owner)
 
-    def spark(self) -> Any:
+    def spark(self) -> Session:
         """The process's Spark session (its context only); started with the connector's settings if none is running."""
-        from cdc_core.lake.delta.storage import spark_settings
-        from cdc_core.spark import get_context, start_workers
+        from cdc_core.spark import get_context
 
         own = spark_settings(self.config.lake.lake_path) | spark_scratch(self.config.state_path.resolve())
         given = dict(self.config.engine.spark)
@@ -148,7 +110,7 @@ class RunContext:
         start_workers(made)
         return made
 
-    def session(self, given: Any, *, when_asked: bool = False) -> SessionStart:
+    def session(self, given: GivenSession, *, when_asked: bool = False) -> SessionStart:
         """Call the result for the session: the given one, or one that is being started in a background thread.
 
         ``given`` may be a function that starts it. ``when_asked``: it is not started before it is called.
@@ -158,10 +120,8 @@ class RunContext:
             start.begin()
         return start
 
-    def ready(self, session: Any) -> Any:
+    def ready(self, session: Session | None) -> Session:
         """A session (None: the process's own) that is configured for the lake's storage."""
-        from cdc_core.lake.delta.storage import Storage, reach
-
         if session is None:
             return self.spark()
         reach(session, self.config.lake.lake_path, Storage.of(self.config.lake))
@@ -175,32 +135,39 @@ class RunContext:
         include = config.snapshot.snapshot_include_collection_list
         return Source(config.postgres, config.selection, include, self.told, self.sessions, config.snapshot.skips)
 
+    def has_slot(self) -> bool:
+        """Whether the slot exists. Queries the server."""
+        with self.source() as source:
+            return source.slot().exists
+
     def renewal_for(self, source: Source) -> SenderRenewal | None:
         """When the stream from this server is begun anew; None if it need not be."""
         return self.renewal if OUTDATED_CATALOGUE.is_in(self.config.postgres, source.server_version) else None
 
     @contextmanager
-    def claimed(self, *, writes_lake: bool = True) -> Iterator[Source]:
-        """The opened source, with an exclusive claim on the slot and the lake's tables until the end of the context."""
-        with self.source() as source:
-            source.claim(self._lake_claim() if self.has_lake and writes_lake else "")
-            yield source
+    def claimed(self, *, writes_tables: bool = True) -> Iterator[Source]:
+        """The opened source, with an exclusive claim on the slot until the end of the context.
 
-    def _lake_claim(self) -> str:
-        """The folder of the lake's tables, by its only name; a folder of this machine is no other machine's."""
-        base = re.sub(r"^file:/+", "/", self.paths.base)
-        return base if "://" in base else f"{socket.gethostname()}:{os.path.realpath(base)}"
+        ``writes_tables``: on the tables of the destinations, too.
+        """
+        claims = [destination.claim for destination in self.destinations if destination.claim and writes_tables]
+        with self.source() as source:
+            source.claim("".join(claims))
+            yield source
 
     def checked(self, source: Source, *, recreates_slot: bool = False) -> tuple[list[TableSchema], SlotInfo]:
         """The captured tables and the slot, after all checks that can be made before anything is created."""
-        if self.has_lake:
-            raise_bad(lake_finding(self.config))
+        destinations = self.destinations
+        for found in (destination.place() for destination in destinations):
+            if found is not None:
+                raise_bad(found)
         raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
-        tables = self.lake_tables(source)
-        for error in self.misfits(source, tables) if self.has_lake else ():
-            raise error
+        tables = self.named_tables(source)
+        for destination in destinations:
+            for error in destination.misfits(source, tables):
+                raise error
         require_channels(self.config)
-        say_effects(self.config, source, writes_events=self.has_kafka)
+        say_effects(self.config, source, writes_events=any(destination.writes_events for destination in destinations))
         if not tables:
             source.warn(
                 f"No table of database {self.config.postgres.database_dbname} is captured yet. Check "
@@ -208,16 +175,16 @@ class RunContext:
                 "partitioned table is captured under its own name only if the publication sets "
                 "publish_via_partition_root."
             )
-        for one in self.concerned(source, tables):
-            if one.reason not in self.told:
-                self.told.add(one.reason)
-                _log.warning("%s %s.", one.reason, one.action)
+        for fault in concerned(source, self.config.selection, tables):
+            if fault.reason not in self.told:
+                self.told.add(fault.reason)
+                _log.warning("%s %s.", fault.reason, fault.action)
         source.check_publication(tables)
         recreate_lost_slot(source, recreates_slot)
         return tables, source.check_slot()
 
-    def lake_tables(self, source: Source) -> list[TableSchema]:
-        """The captured tables under whose names changes are sent, and those whose snapshot is in the lake already.
+    def named_tables(self, source: Source) -> list[TableSchema]:
+        """The captured tables under whose names changes are sent, and those that a destination has already.
 
         A partitioned table is in the lake under its own name or under those of its partitions (``Source.named``). After
         publish_via_partition_root was changed the lake has tables that get no further changes: they are paused.
@@ -225,28 +192,17 @@ class RunContext:
         tables = source.tables()
         named = {table.id for table in source.named(tables)}
         others = [table for table in tables if table.id not in named]
-        named |= self.known_tables(others) if others and self.has_lake else set()
+        for destination in self.destinations if others else ():
+            named |= destination.known(others)
         return [table for table in tables if table.id in named]
 
-    def known_tables(self, tables: Sequence[TableSchema]) -> set[TableId]:
-        """The tables whose snapshot is in the lake; without those whose folder cannot be used."""
-        return self.in_lake(tables)[0]
+    def captured(self, source: Source) -> list[TableSchema]:
+        """The captured tables under the names that the stream has for them; without the table of signals."""
+        return [table for table in self.named_tables(source) if source.selection.is_table(table.id)]
 
-    def in_lake(self, tables: Sequence[TableSchema]) -> tuple[set[TableId], dict[TableId, CdcError]]:
-        """The tables whose snapshot is in the lake, and those whose folder cannot be used (``UnreadableError``)."""
-        from cdc_core.lake.delta.readable import open_own
-        from cdc_core.lake.positions import lake_position
-
-        known, unusable, scope = set(), dict[TableId, CdcError](), self.scope
-        for table in tables:
-            try:
-                lake = open_own(self.paths.lake(table.id))
-            except UnreadableError as error:
-                unusable[table.id] = error
-                continue
-            if lake_position(lake, scope, table.id).token is not None:
-                known.add(table.id)
-        return known, unusable
+    def has_all(self, tables: Sequence[TableSchema]) -> bool:
+        """Whether a destination has the rows of all these tables, so that a run notices what the stream lacks."""
+        return any(destination.has_all(tables) for destination in self.destinations)
 
     def in_reading_order(self, source: Source, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables in the order set by ``snapshot.tables.order.by.row.count``."""
@@ -255,50 +211,6 @@ class RunContext:
             return list(tables)
         sizes = source.catalog.sizes(tables)
         return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)
-
-    def misfits(self, source: Source, tables: Iterable[TableSchema]) -> Iterator[TableError]:
-        """Yield why tables cannot be written to a lake, one error a table.
-
-        Masking or exclusion removes columns that identify rows, a table does not meet the requirements of its delete
-        mode, or the server does not send such columns exactly.
-        """
-        for table in tables:
-            try:
-                lost = lake_key_conflicts(table, plan_columns(table, self.config.selection))
-                if lost:
-                    raise TableError(
-                        f"The rows of {table.id} are identified by {', '.join(lost)}, which the connector file "
-                        "excludes, truncates or masks.",
-                        "Capture key columns in full (a hash is allowed), or exclude the table.",
-                        str(table.id),
-                    )
-                check_delete_mode(self.config.lake.delete_modes, table)
-                self._check_key(table)
-                refused = self.uncarried(source, table)
-                if refused is not None and not self.known_tables([table]):
-                    raise TableError(refused.reason, f"{refused.action}.", str(table.id))
-            except TableError as error:
-                yield error
-
-    def concerned(self, source: Source, tables: Iterable[TableSchema]) -> list[ConcernedTable]:
-        """The tables with captured values that this server does not send as they are, once for each fault."""
-
-        def captures(table: TableSchema) -> list[str]:
-            return [plan.name for plan in plan_columns(table, self.config.selection) if plan.included]
-
-        return concerned_tables(self.config.postgres, source.server_version, tables, captures)
-
-    def uncarried(self, source: Source, table: TableSchema) -> ConcernedTable | None:
-        """Why changes of the table would not find their rows in the lake; None if they do."""
-        return next((one for one in self.concerned(source, [table]) if one.identifying), None)
-
-    def _check_key(self, table: TableSchema) -> None:
-        try:
-            check_key(table, self.config.lake.delete_modes.of(table.id))
-        except MissingKeyError:
-            # A table of the lake that has lost its key is paused by the stream; the other tables are not delayed.
-            if not self.known_tables([table]):
-                raise
 
 
 def recreate_lost_slot(source: Source, allowed: bool) -> None:

@@ -24,9 +24,8 @@ from cdc_core.types.registry import resolve
 NAME = "effects"
 
 
-def effects_check(config: ConnectorConfig) -> Check:
+def effects_check(config: ConnectorConfig, *, writes_events: bool) -> Check:
     """The check of one connector file."""
-    writes_events = "kafka" in config.engine.sinks or not config.lake.lake_path
 
     def check(context: Context) -> list[Finding]:
         database = Database(config.postgres.database_dbname, context.names, context.others, context.tables)

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.effects import say_effects
-from cdc_core.assemble.renewed import needing_sender, note_sender, with_new_senders
 from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.assemble.signals.envelopes import envelope_signals
 from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
+from cdc_core.engine.stream.renewed import needing_sender, note_sender, with_new_senders
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import OlderTransactionsError, TransientError
 from cdc_core.events import (
@@ -24,7 +24,6 @@ from cdc_core.events import (
     EventOutlet,
     MarkedOutput,
     OnBatch,
-    OnProgress,
     Output,
     Position,
     SharedSegments,
@@ -37,6 +36,7 @@ from cdc_core.schema.table import TableSchema
 from cdc_core.selection.messages import MessageSelection
 from cdc_core.snapshot.modes import ModeActions, mode_actions
 from cdc_core.snapshot.notifications import Notifier
+from cdc_core.snapshot.reports import OnProgress
 from cdc_core.snapshot.signals.channels import Inbox
 
 _log = logging.getLogger(__name__)
@@ -164,8 +164,13 @@ class Events:
 
     def _streamed(self, until: Until, is_over: Callable[[], bool], resumed: Lsn | None) -> StreamReport:
         """Stream once; the report says RENEWAL if another walsender is needed."""
-        note_sender(self._context, self._source, self._tables, self._reached())
-        needs = needing_sender(self._context, self._source)
+        note_sender(
+            self._context.renewal_for(self._source),
+            self._source,
+            self._reached(),
+            lambda: self._context.has_all(self._tables),
+        )
+        needs = needing_sender(self._context.renewal_for(self._source), self._source)
         renews, looked_at = False, float("-inf")
 
         def ends() -> bool:

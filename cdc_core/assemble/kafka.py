@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import Events, envelope_context
-from cdc_core.assemble.notifications import OnNotification
-from cdc_core.errors import TransientError
 from cdc_core.events import (
-    REACH_SECONDS,
     EnvelopeContext,
     ErrorTolerance,
     EventOutlet,
     KafkaOutput,
     NotificationRecords,
-    Position,
     RecordsOwner,
     TextHeaders,
     open_publisher,
-    read_position,
 )
-from cdc_core.events import stored_position as find_position
 from cdc_core.postgres.source import Source
-from cdc_core.snapshot.notifications import Notification, Notifier
+from cdc_core.snapshot.notifications import Notification, Notifier, OnNotification
 
 
 @contextmanager
@@ -42,38 +35,10 @@ def opened_events(
         outlet.reach()
     records = envelope_context(context, outlet)
     with (
-        context.source() if beside_lake else context.claimed(writes_lake=False) as source,
+        context.source() if beside_lake else context.claimed(writes_tables=False) as source,
         _output(context, source, records, outlet, on_notification) as (output, notifier),
     ):
         yield Events(context, source, records, output, notifier, beside_lake=beside_lake, apart=True), source
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPosition:
-    """The connector's position in Kafka, as it is ``now``, and how it is replaced between two runs."""
-
-    now: Position
-    _context: RunContext
-    _system_id: str
-
-    def write(self, position: Position) -> None:
-        """Replace it. Raises CdcError."""
-        context = self._context
-        with open_publisher(context.config.kafka, RecordsOwner(context.name, context.slot)) as (publisher, stored):
-            output = KafkaOutput(publisher, stored, context.slot, self._system_id)
-            output.open()
-            output.mark(position)
-            if not output.settle(REACH_SECONDS):
-                raise TransientError(
-                    f"Kafka did not acknowledge the position within {REACH_SECONDS:g} s.", "Run again."
-                )
-
-
-def stored_position(context: RunContext, source: Source) -> StoredPosition:
-    """Read the connector's position in Kafka. Raises CdcError, also if it is another server's."""
-    system_id = source.system_id()
-    _, stored = find_position(context.config.kafka, context.name, context.slot)
-    return StoredPosition(read_position(stored, system_id), context, system_id)
 
 
 @contextmanager
@@ -102,8 +67,8 @@ def _notifier(
 ) -> Notifier:
     signals = context.config.signals
     channels, topic = signals.notification_enabled_channels, signals.notification_sink_topic_name
-    if context.has_lake:
-        # The lake's run has logged its own.
+    if len(context.destinations) > 1:
+        # The run that reads the slot has logged its own.
         channels = tuple(channel for channel in channels if channel != "log")
     if "sink" not in channels or not topic:
         return Notifier(context.name, channels, listener)

@@ -2,124 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.config import ConnectorConfig
-from cdc_core.engine.reading.seen import Seen
-from cdc_core.engine.reading.slot_reader import WaitingChanges
-from cdc_core.engine.reports import BatchReport, RoundReport
-from cdc_core.engine.stream.run import Hooks
-from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.observe import DATA_DOCS_FOLDER, ConnectionCounts, ConnectorMetrics, Queue, metrics_of, pages_folder
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.notifications import Notification, SnapshotStatus
-from cdc_core.snapshot.reports import SnapshotProgress
-
-# Coordinates of SourceEventPosition, as in Debezium's offsets: those of ``LastChange`` after the table.
-_POSITION = ("lsn", "lsn_commit", "txId", "ts_usec")
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Wraps the hooks of an operation to count what is reported through them."""
-
-    metrics: ConnectorMetrics
-
-    def progress(self, hook: Callable[[SnapshotProgress], None] | None) -> Callable[[SnapshotProgress], None]:
-        """Count the rows of a snapshot that replaces tables."""
-
-        def told(progress: SnapshotProgress) -> None:
-            refused = 0 if progress.report is None else progress.report.refused
-            self.metrics.snapshot_rows(str(progress.table), progress.rows, done=progress.done, filtered=refused)
-            if hook is not None:
-                hook(progress)
-
-        return told
-
-    def notification(self, hook: Callable[[Notification], None] | None) -> Callable[[Notification], None]:
-        """Count snapshots of every kind."""
-
-        def told(notification: Notification) -> None:
-            self._note(notification)
-            if hook is not None:
-                hook(notification)
-
-        return told
-
-    def hooks(self, given: Hooks) -> Hooks:
-        """Count micro-batches and rounds of the stream."""
-
-        def on_batch(report: BatchReport) -> None:
-            events = sum(report.events.values()) + report.own_rows.get(StreamTable.MESSAGES, 0)
-            self.metrics.batch(events, report.lag_bytes, report.behind_seconds)
-            if given.on_batch is not None:
-                given.on_batch(report)
-
-        def on_round(report: RoundReport) -> None:
-            merged = {
-                str(m.table): (m.inserted, m.updated, m.deleted, m.check.quarantined if m.check else 0)
-                for m in report.merges
-            }
-            failed = {str(table) for table in report.failed}
-            missing = {str(table): count for table, count in report.missing.items()}
-            waiting = {str(m.table): m.waiting for m in report.merges}
-            waiting |= {str(table): replay.waiting for table, replay in report.replays.items()}
-            checks = {
-                (str(m.table), rule.name, rule.severity): rule.failed
-                for m in report.merges
-                for rule in (m.check.rules if m.check else ())
-                if rule.failed and not rule.success
-            }
-            self.metrics.round(
-                report.seconds, report.lag_bytes, report.lag_seconds, merged, failed, missing, waiting, checks
-            )
-            if given.on_round is not None:
-                given.on_round(report)
-
-        def on_unmerged(unmerged: Mapping[TableId, str]) -> None:
-            self.metrics.standing(str(table) for table in unmerged)
-            if given.on_unmerged is not None:
-                given.on_unmerged(unmerged)
-
-        return replace(given, on_batch=on_batch, on_round=on_round, on_unmerged=on_unmerged)
-
-    def follow(self, seen: Seen, waiting: Callable[[], WaitingChanges | None] = lambda: None) -> None:
-        """Show what a connection has received, and what of that is not durable, until the stream is disconnected."""
-
-        def facts() -> ConnectionCounts:
-            held = waiting()
-            last = seen.last
-            position = {} if last is None else dict(zip(_POSITION, astuple(last)[2:], strict=True))
-            position = {name: value for name, value in position.items() if value is not None}
-            return ConnectionCounts(
-                seen.transactions,
-                seen.filtered,
-                seen.last_xid,
-                None if last is None else last.table,
-                position,
-                None if held is None else Queue(held.rows, held.most_rows, held.bytes, held.most_bytes),
-            )
-
-        self.metrics.follow(facts)
-
-    def _note(self, one: Notification) -> None:
-        data = one.additional_data
-        match one.type:
-            case SnapshotStatus.STARTED:
-                self.metrics.snapshot_started(name for name in data.get("data_collections", "").split(",") if name)
-            case SnapshotStatus.IN_PROGRESS if data.get("current_collection_in_progress"):
-                self.metrics.snapshot_resumed(data["current_collection_in_progress"])
-            case SnapshotStatus.TABLE_SCAN_COMPLETED if data.get("scanned_collection"):
-                rows = int(data.get("total_rows_scanned", "0"))
-                self.metrics.snapshot_rows(data["scanned_collection"], rows, done=True)
-            case SnapshotStatus.PAUSED | SnapshotStatus.RESUMED:
-                self.metrics.snapshot_paused(one.type is SnapshotStatus.PAUSED)
-            case SnapshotStatus.COMPLETED | SnapshotStatus.ABORTED:
-                self.metrics.snapshot_ended(aborted=one.type is SnapshotStatus.ABORTED)
+from cdc_core.engine.stream.meter import Meter
+from cdc_core.observe import DATA_DOCS_FOLDER, metrics_of, pages_folder
 
 
 def meter(context: RunContext) -> Meter:
@@ -131,28 +19,8 @@ def meter(context: RunContext) -> Meter:
     return Meter(metrics_of(context.name, *address, sites, tags, is_required=is_required))
 
 
-def show_quarantined(context: RunContext, meter: Meter, tables: Sequence[TableSchema]) -> None:
-    """Show what is in quarantine at the start of a stream into the lake, if metrics are served."""
-    from cdc_core.engine.status import lake_status
-
-    if context.config.observe.metrics_port and context.has_lake:
-        known, _ = lake_status(context.paths, context.scope, tables, {}, False, lambda table: False)
-        quarantined = {str(table): status.quarantined for table, status in known.items() if status.quarantined}
-        meter.metrics.standing((), quarantined)
-
-
 def data_docs_sites(config: ConnectorConfig) -> list[Path]:
     """The folders in which data docs may exist: those of runs on the command line, and of Dagster's."""
     given = config.quality.quality_docs_path
     folders = [Path(given)] if given else []
     return [pages_folder(folder.resolve()) for folder in (*folders, config.state_path / DATA_DOCS_FOLDER)]
-
-
-@contextmanager
-def connected(meter: Meter, tables: Iterable[str]) -> Iterator[None]:
-    """Marks the stream as connected while the context is open."""
-    meter.metrics.connected(tables)
-    try:
-        yield
-    finally:
-        meter.metrics.disconnected()

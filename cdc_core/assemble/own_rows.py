@@ -36,7 +36,7 @@ def _counter(context: RunContext, source: Source, wants_message: Callable[[str],
     records = replace(envelope_context(context, None), options=options)
     tables = TableRows(source.options, records, config.types, config.selection, config.snapshot)
     counter = SegmentCounter(tables.change_events, wants_message, counts_truncates="t" not in records.skipped)
-    part = None if context.adoption is None else context.adoption.delivered.part
+    part = None if context.lake.adoption is None else context.lake.adoption.delivered.part
     if part is not None and part.counts is not None:
         counter.go_on(part.commit_lsn, dict(part.counts))
     return counter

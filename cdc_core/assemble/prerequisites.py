@@ -11,7 +11,6 @@ from pathlib import Path
 
 from cdc_core.config import ConnectorConfig
 from cdc_core.errors import ConfigError, LakeError, SparkLostError, TableError
-from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.schema.table import TableId, TableSchema
@@ -35,16 +34,6 @@ def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> lis
             unknown[0],
         )
     return [table for table in captured if table.id in wanted]
-
-
-def check_delete_mode(modes: DeleteModes, table: TableSchema) -> None:
-    """Raise TableError if two delete modes are configured for a table."""
-    found = modes.matching(table.id)
-    if len(found) > 1:
-        names = " and ".join(f"wal2lake.lake.delete.mode.{mode.value}" for mode in found)
-        raise TableError(
-            f"{table.id} matches {names}.", "Change the lists so that only one of them matches it.", str(table.id)
-        )
 
 
 def raise_bad(finding: Finding) -> None:

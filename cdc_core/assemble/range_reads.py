@@ -35,7 +35,7 @@ def range_reads(
     """Return what reads ranges in the tasks of a session; ``beside_rounds``: some of its cores are left to rounds."""
     from cdc_core.lake.schema.lake_schema import lake_properties
 
-    config, paths = context.config, context.paths
+    config, paths = context.config, context.lake.paths
     wait = config.snapshot.snapshot_lock_timeout_ms
     work = ReadRange(context.plan, connection_string(config.postgres), paths.staged, wait)
 
@@ -49,7 +49,7 @@ def range_reads(
         source.describing,
         chunk_reader(context),
         paths,
-        context.scope,
+        context.lake.scope,
         lake_properties(config.lake.lake_history_minutes),
         unsent,
     )

@@ -25,9 +25,9 @@ from datetime import UTC, datetime
 
 from cdc_core.assemble.connector import Connector
 from cdc_core.assemble.metrics import meter
-from cdc_core.assemble.start.handover import Handover
 from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
 from cdc_core.engine.run_state import ReachedFile, WaitingFile, WaitingRun
+from cdc_core.engine.start.handover import Handover
 from cdc_core.engine.stream.recovery import Backoff, is_retried
 from cdc_core.errors import CdcError, SparkLostError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn

@@ -9,12 +9,12 @@ from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import meter
-from cdc_core.assemble.notifications import OnNotification, open_notifier
+from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.quality import table_checks
-from cdc_core.assemble.start.pauses import pause_unread
-from cdc_core.assemble.start.recorded_stream import expect_server
 from cdc_core.engine.run_state import RereadsFile
 from cdc_core.engine.schema.trouble import trouble_of
+from cdc_core.engine.start.pauses import pause_unread
+from cdc_core.engine.start.recorded_stream import expect_server
 from cdc_core.errors import CdcError, LakeError, LimitExceededError, NotJudgedError, TableError
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lsn import Lsn
@@ -26,8 +26,8 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.copy.run import SnapshotRun
 from cdc_core.snapshot.copy.settings import SnapshotSettings
-from cdc_core.snapshot.notifications import notify_of_snapshot
-from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.snapshot.notifications import OnNotification, notify_of_snapshot
+from cdc_core.snapshot.reports import OnProgress, SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, newly_published, sent_as, still_open
 
 _log = logging.getLogger(__name__)
@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 # The stream reads the tables later, so the other tables' stream does not wait for long.
 _LATER_SECONDS, _STREAM_SECONDS = 5.0, 1.0
 _BY_RULES = (NotJudgedError, LimitExceededError)
-
-OnProgress = Callable[[SnapshotProgress], None]
 
 
 def take(
@@ -60,22 +58,26 @@ def take(
     now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
     tables = context.in_reading_order(source, [now.get(table.id, table) for table in tables])
     renewal, has_slot = context.renewal_for(source), source.slot().exists
-    unsent = UnsentChanges(context.paths, context.scope, renewal if later else None)
+    unsent = UnsentChanges(context.lake.paths, context.lake.scope, renewal if later else None)
     # The creation of a slot waits for older transactions itself.
     seconds = _LATER_SECONDS if later else OLDER_SECONDS
     left = unsent.left(source, tables, seconds) if has_slot else []
     # What the stream sends of these after it has read them may be wrong until it is begun anew.
-    again = newly_published(context.paths, context.scope, tables, sent_as) if has_slot and renewal and not later else []
+    again = (
+        newly_published(context.lake.paths, context.lake.scope, tables, sent_as)
+        if has_slot and renewal and not later
+        else []
+    )
     ready = [table for table in tables if table not in left]
     reports: list[SnapshotReport] = []
     refused: Mapping[TableId, CdcError] = {}
     if ready:
         _warn_of_misfits(context, ready)
         reports, refused = _taken(context, source, spark, ready, on_progress, on_notification)
-    said = {table: trouble_of(error, table, context.paths) for table, error in refused.items()}
+    said = {table: trouble_of(error, table, context.lake.paths) for table, error in refused.items()}
     for table, one in said.items():
         cause = PauseCause.CHANGES_REFUSED if isinstance(refused[table], _BY_RULES) else PauseCause.FOLDER
-        pause_unread(context, {table: (one.reason, one.remedy)}, cause, "it could not be read")
+        pause_unread(context.lake, {table: (one.reason, one.remedy)}, cause, "it could not be read")
     for table, one in said.items():
         if not later:
             raise TableError(one.reason, one.remedy, str(table))
@@ -104,7 +106,7 @@ def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema], what: s
 
     if not tables:
         return
-    log = SchemaLog(context.paths.schema_versions, lake_properties(context.config.lake.lake_history_minutes))
+    log = SchemaLog(context.lake.paths.schema_versions, lake_properties(context.config.lake.lake_history_minutes))
     histories = log.read()
     for table in tables:
         known = histories.get(table.id)
@@ -120,8 +122,8 @@ def leave_unread_to_stream(context: RunContext, source: Source, tables: Sequence
     """
     from cdc_core.lake.stores.schema_log import SchemaLog
 
-    published, known = set(source.published()), context.known_tables(tables)
-    histories = SchemaLog(context.paths.schema_versions, {}).read()
+    published, known = set(source.published()), context.lake.known(tables)
+    histories = SchemaLog(context.lake.paths.schema_versions, {}).read()
     recorded = {table for table, history in histories.items() if history.reread is not None}
     unread = [table for table in tables if table.id in published and table.id not in known | recorded]
     chosen = [table for table in unread if source.selection.includes_in_snapshot(table.id)]
@@ -223,7 +225,7 @@ def _readable(context: RunContext, source: Source, wanted: Collection[TableId], 
     from cdc_core.lake.delta.table import DeltaTable
     from cdc_core.lake.positions import lake_position
 
-    expect_server(context, source)
+    expect_server(context.lake, source)
     tables = [streamed(table) for table in source.catalog.tables(wanted.__contains__)]
     gone = set(wanted) - {table.id for table in tables}
     failed: dict[TableId, CdcError] = {
@@ -235,7 +237,7 @@ def _readable(context: RunContext, source: Source, wanted: Collection[TableId], 
     merged: dict[TableId, Lsn | None] = {}
     for table in tables:
         try:
-            lsn = lake_position(DeltaTable.open(context.paths.lake(table.id)), context.scope, table.id).lsn
+            lsn = lake_position(DeltaTable.open(context.lake.paths.lake(table.id)), context.lake.scope, table.id).lsn
             merged[table.id] = None if lsn is None else Lsn(lsn)
         except LakeError as error:
             failed[table.id] = error
@@ -250,7 +252,7 @@ def _run(context: RunContext, source: Source, spark: Any, tables: Sequence[Table
         config.snapshot,
         config.engine.snapshot_rows_per_partition,
         config.engine.snapshot_threads,
-        context.scope,
+        context.lake.scope,
         config.lake.changelog_reads,
         config.lake.lake_history_minutes,
         FeaturePolicy.of(config.lake),
@@ -259,4 +261,4 @@ def _run(context: RunContext, source: Source, spark: Any, tables: Sequence[Table
         config.lake.lake_catalog_database,
         table_checks(context, tables) if config.quality.quality_enabled else None,
     )
-    return SnapshotRun(source, spark, context.paths, context.plan, settings)
+    return SnapshotRun(source, spark, context.lake.paths, context.plan, settings)

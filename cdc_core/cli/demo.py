@@ -38,7 +38,7 @@ def command(folder: Path, seconds: float | None, rate: int, sinks: str) -> int:
 
     Prints the URL of Dagster's UI and, every few seconds, the row counts of source and lake. Ctrl-C stops everything.
     """
-    from cdc_core.demo import Demo, DemoHooks, DemoState
+    from cdc_core.demo import Broker, Demo, DemoHooks, DemoState
 
     console = Console(soft_wrap=True)
 
@@ -57,7 +57,7 @@ def command(folder: Path, seconds: float | None, rate: int, sinks: str) -> int:
 
     with stop_requests() as stop:
         hooks = DemoHooks(lambda text: console.print(f"● {text}", highlight=False), show, stop.is_set)
-        verdict = Demo(folder, hooks, rate, "kafka" in sinks).run(seconds)
+        verdict = Demo(folder, hooks, rate, [Broker] if "kafka" in sinks else []).run(seconds)
     if not verdict:
         console.print("● stopped; all processes of the demo have ended", highlight=False)
         return DONE

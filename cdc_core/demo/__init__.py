@@ -1,6 +1,7 @@
 """The demo: a small shop on an embedded PostgreSQL with a workload, captured by the complete pipeline.
 
-``Demo`` runs it, and calls ``DemoHooks`` as it proceeds; ``DemoState`` is where its files and processes are.
+``Demo`` runs it, with or without a ``Broker``, and calls ``DemoHooks`` as it proceeds; ``DemoState`` is where its
+files and processes are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
+    from cdc_core.demo.broker import Broker as Broker
     from cdc_core.demo.run import Demo as Demo
     from cdc_core.demo.run import DemoHooks as DemoHooks
     from cdc_core.demo.run import DemoState as DemoState
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 lazily(
     __name__,
     {
+        "Broker": "broker",
         "Demo": "run",
         "DemoHooks": "run",
         "DemoState": "run",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,12 +76,15 @@ class DemoHooks:
 
 @dataclass(slots=True)
 class Demo:
-    """A demo in ``folder``: continues an earlier one there."""
+    """A demo in ``folder``: continues an earlier one there.
+
+    ``others`` make what else changes are written to beside the lake, each in a folder of its own.
+    """
 
     folder: Path
     hooks: DemoHooks
     rate: int = 200
-    has_kafka: bool = False
+    others: Sequence[Callable[[Path], Broker]] = ()
     _options: PostgresOptions = field(default_factory=PostgresOptions)
     _backfill: str = ""
 
@@ -95,10 +98,12 @@ class Demo:
         self.folder.mkdir(parents=True, exist_ok=True)
         hooks = self.hooks
         hooks.say("starting an embedded PostgreSQL with a sample shop database")
-        broker = Broker(self.folder / "kafka") if self.has_kafka else None
-        with DemoServer(self.folder / "postgres") as server, broker or nullcontext():
+        brokers = [made(self.folder / "kafka") for made in self.others]
+        with DemoServer(self.folder / "postgres") as server, ExitStack() as closing:
+            for broker in brokers:
+                closing.enter_context(broker)
             self._options = server.options()
-            connector_file = self._write_connector(broker)
+            connector_file = self._write_connector(brokers)
             with Workload(self._options, self.rate) as workload:
                 hooks.say(f"the workload makes {self.rate} changes a second; starting Dagster")
                 with DagsterProcesses(
@@ -116,11 +121,11 @@ class Demo:
                     hooks.say("workload stopped; waiting for the lake to catch up")
                     return self._catch_up(connector_file)
 
-    def _write_connector(self, broker: Broker | None) -> Path:
+    def _write_connector(self, brokers: Sequence[Broker]) -> Path:
         path = self.folder / "connectors" / "shop.properties"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = connector_text(self._options, self.folder, TABLES)
-        if broker is not None:
+        for broker in brokers:
             self.hooks.say(f"Kafka: {broker.servers}; the events of a table are in topic shop.<schema>.<table>")
             text += f"\nwal2lake.sinks=lake,kafka\nbootstrap.servers={broker.servers}\n"
         path.write_text(text + _SCHEDULE.format("*/5 * * * *"), encoding="utf-8")

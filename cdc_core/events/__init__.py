@@ -9,12 +9,13 @@ Records       ``EnvelopeContext`` is what all records of a connector share, ``No
               and converters of a destination (``EventOutlet``, ``TextHeaders``); ``routing_of`` is the topic of a
               record.
 Destinations  An ``Output`` stores a ``Position`` with its records (``MarkedOutput``). ``EnvelopeOutput`` writes JSON
-              lines. ``open_publisher`` (for a ``RecordsOwner``) and ``KafkaOutput`` write to Kafka; ``read_position``
-              and ``stored_position`` return the position there. ``examine`` only tests the settings, for
-              ``REACH_SECONDS`` at most; ``servers`` names the brokers. ``SignalTopic`` receives signals,
-              ``read_offsets`` Connect's offsets.
-Runs          ``EnvelopeRun`` writes a snapshot (``TableRows``, ``OnProgress``) and then the stream of a slot
-              (``SlotSegments``, ``OnBatch``), with the chunks that signals request in between (``EnvelopeSignals``).
+              lines. ``open_publisher`` (for a ``RecordsOwner``) and ``KafkaOutput`` write to Kafka; ``stored_position``
+              and ``KafkaPosition`` are the position there between two runs. ``examine`` only tests the settings;
+              ``servers`` names the brokers. ``SignalTopic`` receives signals.
+Offsets       ``stored_offset`` reads Connect's offset from its ``OffsetPlace`` (``FILE_SETTING``), ``OffsetInSlot``
+              says whether a slot goes on from it.
+Runs          ``EnvelopeRun`` writes a snapshot (``TableRows``) and then the stream of a slot
+              (``OnBatch``), with the chunks that signals request in between (``EnvelopeSignals``).
               ``EventFeed`` and ``ConfirmationGate`` write events while a run into the lake reads the same slot
               (``SharedSegments``); ``SegmentCounter`` counts its changes by transaction.
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from cdc_core.events.format.plain import TextHeaders as TextHeaders
     from cdc_core.events.kafka.check import examine as examine
     from cdc_core.events.kafka.check import stored_position as stored_position
-    from cdc_core.events.kafka.client import REACH_SECONDS as REACH_SECONDS
-    from cdc_core.events.kafka.offset_topic import read_offsets as read_offsets
     from cdc_core.events.kafka.opening import RecordsOwner as RecordsOwner
     from cdc_core.events.kafka.opening import open_publisher as open_publisher
     from cdc_core.events.kafka.options import KafkaOptions as KafkaOptions
@@ -53,22 +52,24 @@ if TYPE_CHECKING:
     from cdc_core.events.kafka.settings import producer_settings as producer_settings
     from cdc_core.events.kafka.settings import servers as servers
     from cdc_core.events.kafka.signals import SignalTopic as SignalTopic
+    from cdc_core.events.kafka.stored_offset import FILE_SETTING as FILE_SETTING
+    from cdc_core.events.kafka.stored_offset import OffsetPlace as OffsetPlace
+    from cdc_core.events.kafka.stored_offset import stored_offset as stored_offset
     from cdc_core.events.kafka.topics import TopicRules as TopicRules
     from cdc_core.events.stream.acknowledged import OnBatch as OnBatch
     from cdc_core.events.stream.feed import ConfirmationGate as ConfirmationGate
     from cdc_core.events.stream.feed import EventFeed as EventFeed
     from cdc_core.events.stream.kafka_output import KafkaOutput as KafkaOutput
-    from cdc_core.events.stream.kafka_output import read_position as read_position
     from cdc_core.events.stream.marked_output import MarkedOutput as MarkedOutput
+    from cdc_core.events.stream.offset_in_slot import OffsetInSlot as OffsetInSlot
     from cdc_core.events.stream.output import EnvelopeOutput as EnvelopeOutput
     from cdc_core.events.stream.output import Output as Output
     from cdc_core.events.stream.output import Position as Position
     from cdc_core.events.stream.run import EnvelopeRun as EnvelopeRun
     from cdc_core.events.stream.segments import SharedSegments as SharedSegments
-    from cdc_core.events.stream.segments import SlotSegments as SlotSegments
     from cdc_core.events.stream.signals import EnvelopeSignals as EnvelopeSignals
-    from cdc_core.events.stream.table_rows import OnProgress as OnProgress
     from cdc_core.events.stream.table_rows import TableRows as TableRows
+    from cdc_core.events.stream.takeover import KafkaPosition as KafkaPosition
     from cdc_core.events.transform.chain import make_chain as make_chain
     from cdc_core.events.transform.options import ErrorTolerance as ErrorTolerance
     from cdc_core.events.transform.options import TransformOptions as TransformOptions
@@ -85,21 +86,22 @@ lazily(
         "ErrorTolerance": "transform.options",
         "EventFeed": "stream.feed",
         "EventOutlet": "format.outlet",
+        "FILE_SETTING": "kafka.stored_offset",
         "FormatOptions": "format.options",
         "KafkaOptions": "kafka.options",
         "KafkaOutput": "stream.kafka_output",
+        "KafkaPosition": "stream.takeover",
         "MarkedOutput": "stream.marked_output",
         "NotificationRecords": "envelope.notification_event",
+        "OffsetInSlot": "stream.offset_in_slot",
+        "OffsetPlace": "kafka.stored_offset",
         "OnBatch": "stream.acknowledged",
-        "OnProgress": "stream.table_rows",
         "Output": "stream.output",
         "Position": "stream.output",
-        "REACH_SECONDS": "kafka.client",
         "RecordsOwner": "kafka.opening",
         "SegmentCounter": "envelope.segment_counts",
         "SharedSegments": "stream.segments",
         "SignalTopic": "kafka.signals",
-        "SlotSegments": "stream.segments",
         "TableRows": "stream.table_rows",
         "TextHeaders": "format.plain",
         "TopicRules": "kafka.topics",
@@ -111,10 +113,9 @@ lazily(
         "make_outlet": "format.outlet",
         "open_publisher": "kafka.opening",
         "producer_settings": "kafka.settings",
-        "read_offsets": "kafka.offset_topic",
-        "read_position": "stream.kafka_output",
         "routing_of": "envelope.routing",
         "servers": "kafka.settings",
+        "stored_offset": "kafka.stored_offset",
         "stored_position": "kafka.check",
     },
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cdc_core.schema.table import TableId
+from cdc_core.errors import TableError
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.patterns import compile_all, matches_any
 
 
@@ -31,3 +32,13 @@ class DeleteModes:
     def matching(self, table: TableId) -> list[DeleteMode]:
         """Return the modes whose patterns match the table's name; more than one is a configuration error."""
         return [mode for mode, patterns in self.patterns if matches_any(compile_all(patterns), str(table))]
+
+
+def check_delete_mode(modes: DeleteModes, table: TableSchema) -> None:
+    """Raise TableError if two delete modes are configured for a table."""
+    found = modes.matching(table.id)
+    if len(found) > 1:
+        names = " and ".join(f"wal2lake.lake.delete.mode.{mode.value}" for mode in found)
+        raise TableError(
+            f"{table.id} matches {names}.", "Change the lists so that only one of them matches it.", str(table.id)
+        )

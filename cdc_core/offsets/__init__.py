@@ -3,7 +3,8 @@
 ``DebeziumOffset`` is one offset, ``offset_json`` its text. ``from_text``, ``read_map``, ``write_map``, ``is_map`` and
 ``choose`` read and write the places in which Connect stores offsets (``StoredOffset``), of at most ``MOST_BYTES``.
 ``Delivered`` says which changes another connector has delivered, and ``DeliveredPart`` of which transaction only a
-part; ``Adoption`` where a lake continues it. ``AdoptReport`` and ``HandBack`` are reports.
+part; ``Adoption`` where a lake continues it. A destination takes an offset over (``SlotOffer``, ``Takeover``), and says
+where its own stream ends (``StreamEnd``, ``FINISH``). ``AdoptReport`` and ``HandBack`` are reports.
 
 All are pure functions and values; reading Kafka or a server is the caller's. Text that is not an offset raises
 ConfigError.
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from cdc_core.offsets.offset import offset_json as offset_json
     from cdc_core.offsets.reports import AdoptReport as AdoptReport
     from cdc_core.offsets.reports import HandBack as HandBack
+    from cdc_core.offsets.takeover import FINISH as FINISH
+    from cdc_core.offsets.takeover import SlotOffer as SlotOffer
+    from cdc_core.offsets.takeover import StreamEnd as StreamEnd
+    from cdc_core.offsets.takeover import Takeover as Takeover
 
 lazily(
     __name__,
@@ -39,9 +44,13 @@ lazily(
         "DebeziumOffset": "offset",
         "Delivered": "delivered",
         "DeliveredPart": "delivered",
+        "FINISH": "takeover",
         "HandBack": "reports",
         "MOST_BYTES": "java_map",
+        "SlotOffer": "takeover",
         "StoredOffset": "entries",
+        "StreamEnd": "takeover",
+        "Takeover": "takeover",
         "choose": "entries",
         "from_text": "entries",
         "is_map": "java_map",

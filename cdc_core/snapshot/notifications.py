@@ -61,12 +61,13 @@ class Notification:
     timestamp_ms: int = field(default_factory=lambda: clock.now_ns() // 1_000_000)
 
 
+OnNotification = Callable[[Notification], None]
+
+
 class Notifier:
     """Sends one connector's notifications to the channels of ``notification.enabled.channels`` and to ``listener``."""
 
-    def __init__(
-        self, connector: str, channels: tuple[str, ...], listener: Callable[[Notification], None] | None = None
-    ) -> None:
+    def __init__(self, connector: str, channels: tuple[str, ...], listener: OnNotification | None = None) -> None:
         self._connector = connector
         self._channels = channels
         self._listener = listener

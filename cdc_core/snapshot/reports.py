@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdc_core.lsn import Lsn
@@ -42,3 +43,6 @@ class SnapshotProgress:
     ranges_done: int = 0
     ranges_total: int = 1
     report: SnapshotReport | None = None
+
+
+OnProgress = Callable[[SnapshotProgress], None]

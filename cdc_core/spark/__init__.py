@@ -1,9 +1,10 @@
 """Spark: one session for each process, and plain Python functions run in its tasks.
 
 Session    ``get_context`` starts or returns the context, ``get_session`` the session, ``start_workers`` the Python
-           workers. ``serve`` is the loop of the workers' daemon. ``check_programs``, ``java_program`` and
-           ``has_started`` say whether a session can be started. ``RELAYED`` and ``VERBOSE_VARIABLE`` are how Java
-           logs.
+           workers. ``SessionStart`` starts a session in the background; ``Session``, ``StartSession`` and
+           ``GivenSession`` are types of arguments. ``serve`` is the loop of the workers' daemon. ``check_programs``,
+           ``java_program`` and ``has_started`` say whether a session can be started. ``RELAYED`` and
+           ``VERBOSE_VARIABLE`` are how Java logs.
 Tasks      ``run_tasks`` runs a function for each item and returns the results; ``balanced`` divides items among tasks,
            ``parallelism`` is the number of tasks that run at the same time.
 Errors     ``received`` converts Spark's errors to ours; ``is_lost``, ``spark_lost`` and ``forget_lost`` are for a Java
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from cdc_core.spark.session import get_context as get_context
     from cdc_core.spark.session import get_session as get_session
     from cdc_core.spark.session import is_lost as is_lost
+    from cdc_core.spark.session_start import GivenSession as GivenSession
+    from cdc_core.spark.session_start import Session as Session
+    from cdc_core.spark.session_start import SessionStart as SessionStart
+    from cdc_core.spark.session_start import StartSession as StartSession
     from cdc_core.spark.tasks import balanced as balanced
     from cdc_core.spark.tasks import parallelism as parallelism
     from cdc_core.spark.tasks import run_tasks as run_tasks
@@ -49,7 +54,11 @@ if TYPE_CHECKING:
 lazily(
     __name__,
     {
+        "GivenSession": "session_start",
         "RELAYED": "quiet_start",
+        "Session": "session_start",
+        "SessionStart": "session_start",
+        "StartSession": "session_start",
         "VERBOSE_VARIABLE": "quiet_start",
         "balanced": "tasks",
         "check_programs": "environment",

@@ -32,7 +32,7 @@ def envelopes(
     if outlet is not None:
         outlet.reach()
     with (
-        context.claimed(writes_lake=False) as source,
+        context.claimed(writes_tables=False) as source,
         EnvelopeOutput(output, context.slot, records.lines) as written_to,
     ):
         notifier = Notifier(context.name, config.signals.notification_enabled_channels, on_notification)

@@ -138,7 +138,7 @@ def _readable(context: RunContext, source: Source, wanted: Sequence[TableId] | N
             f"Replication slot {context.slot} does not exist: nothing has been captured yet.",
             "Take the first snapshot (wal2lake run).",
         )
-    captured = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+    captured = context.captured(source)
     published = set(source.published())
     if wanted is None:
         return [table for table in captured if row_key(table) and table.id in published]
@@ -160,7 +160,9 @@ def _readable(context: RunContext, source: Source, wanted: Sequence[TableId] | N
 
 
 def _reads(context: RunContext, source: Source, spark: Callable[[], Any]) -> RangeReads:
-    return range_reads(context, source, spark, UnsentChanges(context.paths, context.scope), beside_rounds=False)
+    return range_reads(
+        context, source, spark, UnsentChanges(context.lake.paths, context.lake.scope), beside_rounds=False
+    )
 
 
 def _no_spark() -> Any:
@@ -257,7 +259,7 @@ class _Job:
         self._callbacks = callbacks
         self._ranges = ranges
         self.locked = locked
-        self._staged = StagedRows(context.paths.staged, lake_properties(context.config.lake.lake_history_minutes))
+        self._staged = StagedRows(context.lake.paths.staged, lake_properties(context.config.lake.lake_history_minutes))
         self._began = time.monotonic()
         self._read_at: dict[TableId, float] = {}
         self._looked_at = self._told_at = float("-inf")
@@ -368,7 +370,7 @@ class _Job:
         from cdc_core.lake.stores.progress_log import ProgressLog
         from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 
-        text = ProgressLog(self._context.paths.incremental, 0).read()
+        text = ProgressLog(self._context.lake.paths.incremental, 0).read()
         return {(one.request, one.number): one.reason for one in LakeProgress.from_json(text).discarded}
 
     def _note_read(self, each: _Range) -> CdcError | None:

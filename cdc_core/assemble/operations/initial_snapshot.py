@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.destination import SnapshotCall
 from cdc_core.assemble.metrics import meter
-from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import require_rules
-from cdc_core.assemble.start.clashes import without_clashes
-from cdc_core.assemble.start.continuity import Continuity
-from cdc_core.assemble.start.handover import Handover, Proved
-from cdc_core.assemble.start.recorded_stream import RecordedStream
-from cdc_core.assemble.start.unread import say_unread
-from cdc_core.assemble.table_snapshots import OnProgress, take
+from cdc_core.assemble.table_snapshots import take
 from cdc_core.engine.reading.continuity import Break
+from cdc_core.engine.start.clashes import without_clashes
+from cdc_core.engine.start.continuity import Continuity
+from cdc_core.engine.start.handover import Proved
+from cdc_core.engine.start.recorded_stream import RecordedStream
+from cdc_core.engine.start.unread import say_unread
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema.table import TableSchema
 from cdc_core.snapshot.modes import ModeActions
 from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.spark import GivenSession
 
 _log = logging.getLogger(__name__)
 
 
-def initial_snapshot(
-    context: RunContext,
-    spark: Any,
-    on_progress: OnProgress | None,
-    on_notification: OnNotification | None = None,
-    handover: Handover | None = None,
-    only: Sequence[TableId] | None = None,
-) -> list[SnapshotReport]:
+def initial_snapshot(context: RunContext, call: SnapshotCall) -> list[SnapshotReport]:
     """Take the initial snapshot that ``snapshot.mode`` requires, if any. Creates the slot if it does not exist.
 
     ``only`` are the tables to be read if the mode requires it (None: all captured). Others are read as well if the
@@ -46,35 +38,27 @@ def initial_snapshot(
     meter(context)  # raises an error before anything is made
     with ExitStack() as closing:
         source = closing.enter_context(context.claimed())
-        reports, proved = _taken(context, source, spark, on_progress, on_notification, only)
-        if handover is not None:
-            handover.give(source, proved, closing.pop_all())
+        reports, proved = _taken(context, source, call)
+        if call.handover is not None:
+            call.handover.give(source, proved, closing.pop_all())
         return reports
 
 
-def _taken(
-    context: RunContext,
-    source: Source,
-    spark: Any,
-    on_progress: OnProgress | None,
-    on_notification: OnNotification | None,
-    only: Sequence[TableId] | None,
-) -> tuple[list[SnapshotReport], Proved | None]:
+def _taken(context: RunContext, source: Source, call: SnapshotCall) -> tuple[list[SnapshotReport], Proved | None]:
     """Return the reports, and what was proved if it still holds: if nothing was read and nothing was changed."""
-    mode = context.lake_mode
+    mode, spark, only = context.lake.mode, call.spark, call.only
     is_lost = mode.position_lost and source.slot().is_lost
     tables, found = context.checked(source, recreates_slot=mode.position_lost)
-    if context.has_lake:
-        require_rules(context, tables)
+    require_rules(context, tables)
     captured = [t for t in tables if source.selection.is_table(t.id)]
     asked = {t.id for t in (captured if only is None else chosen_tables(captured, only))}
     wanted = [t for t in captured if source.selection.includes_in_snapshot(t.id)]
-    proved = _joined(context, source, mode, tables, found, spark) if context.has_lake else None
-    is_broken = proved is not None and _reads_again(mode, proved.proof)
-    if proved is not None and is_broken:
+    proved = _joined(context, source, mode, tables, found, spark)
+    is_broken = _reads_again(mode, proved.proof)
+    if is_broken:
         wanted += [t for t in tables if t.id in proved.proof.held.tables and t not in wanted]
-    if context.has_lake and (mode.later or mode.first or is_broken or not found.exists):
-        known, unusable = context.in_lake(tables)
+    if mode.later or mode.first or is_broken or not found.exists:
+        known, unusable = context.lake.known_and_unusable(tables)
         held = known
         known = set() if mode.later or is_broken else known
         is_lost = is_lost or is_broken
@@ -92,28 +76,33 @@ def _taken(
         unread = [table for table in wanted if table.id in asked - known and table in published.live]
         if only is not None:
             read = {*unusable, *((table.id for table in unread) if reads else ())}
-            say_unread(context, source, only, read=read, held=held, published=published.names)
-        unread = without_clashes(context, unread)
+            say_unread(context.lake, source, only, read=read, held=held, published=published.names)
+        unread = without_clashes(context.lake, unread)
         if unread and reads:
             spark = context.ready(spark)
-            return take(context, source, spark, unread, on_progress, on_notification, later=mode.stream), None
+            return take(context, source, spark, unread, call.on_progress, call.on_notification, later=mode.stream), None
     else:
         published = source.publish(tables, always=context.published_always)
         if only is not None:
-            known, unusable = context.in_lake(tables)
-            say_unread(context, source, only, read=unusable, held=known, published=published.names)
+            known, unusable = context.lake.known_and_unusable(tables)
+            say_unread(context.lake, source, only, read=unusable, held=known, published=published.names)
     if not found.exists:
         source.make_slot()
         return [], None
-    return [], proved if proved is not None and proved.goes_on and not published.is_altered else None
+    return [], proved if proved.goes_on and not published.is_altered else None
 
 
 def _joined(
-    context: RunContext, source: Source, mode: ModeActions, tables: list[TableSchema], found: SlotInfo, spark: Any
+    context: RunContext,
+    source: Source,
+    mode: ModeActions,
+    tables: list[TableSchema],
+    found: SlotInfo,
+    spark: GivenSession,
 ) -> Proved:
     """Go on with the stream that the lake has recorded, or begin an epoch if all tables are to be read again."""
-    proof = Continuity.of(context, tables)
-    recorded = RecordedStream(context, source, proof)
+    proof = Continuity.of(context.lake, tables)
+    recorded = RecordedStream(context.lake, source, proof)
     if _reads_again(mode, proof):
         assert proof.mismatch is not None
         _log.warning("%s All tables are read again.", proof.mismatch.message)

@@ -43,7 +43,7 @@ def maintain(
     from cdc_core.lake.write.maintain import Retention, maintain
 
     context.config.require_lake()
-    options, paths = context.config.lake, context.paths
+    options, paths = context.config.lake, context.lake.paths
     known = sorted(SchemaLog(paths.schema_versions, {}).read())
     unknown = [name for name in tables or () if name not in known]
     if unknown:
@@ -65,7 +65,7 @@ def maintain(
             found.append(MaintainReport(table, kind, done))
             if on_table is not None:
                 on_table(found[-1])
-    renew_newest(paths, context.scope, options.lake_history_minutes)
+    renew_newest(paths, context.lake.scope, options.lake_history_minutes)
     if unreadable is not None:
         raise unreadable
     return found

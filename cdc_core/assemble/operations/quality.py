@@ -62,7 +62,7 @@ def _judged(context: RunContext, checks: TableChecks, table: TableSchema) -> Lak
 
     started = time.monotonic()
     try:
-        lake = open_own(context.paths.lake(table.id))
+        lake = open_own(context.lake.paths.lake(table.id))
         if lake is None:
             return LakeJudgement(table.id, reason="it is not in the lake yet")
         report = judge_lake_table(checks, table, lake)
@@ -77,5 +77,5 @@ def _text(error: CdcError) -> str:
 
 def _captured(context: RunContext) -> list[TableSchema]:
     with context.source() as source:
-        tables = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+        tables = context.captured(source)
     return [streamed(table) for table in tables]

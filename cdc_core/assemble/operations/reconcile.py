@@ -14,9 +14,8 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.own_file import lake_digest
-from cdc_core.assemble.start.recorded_stream import expect_server
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.errors import ConfigError
+from cdc_core.engine.start.recorded_stream import expect_server
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
@@ -61,13 +60,8 @@ def reconcile(
     from cdc_core.reconcile import Journal, ReconcileReport, ReconcileRun, SourceView, left_out
 
     config, tell = context.config, on_table or (lambda result: None)
-    config.require_lake()
-    if not context.has_lake:
-        raise ConfigError(
-            f"{config.source}: wal2lake.sinks has no lake that could be compared.", "Add lake to wal2lake.sinks."
-        )
     with context.source() as source, closing(ChunkConnection(config.postgres)) as bounds:
-        expect_server(context, source)
+        expect_server(context.lake, source)
         captured, silent = _captured(context, source)
         records = _records(context)
         gone = _gone(source, records, [*captured, *silent], tables)
@@ -147,7 +141,7 @@ def _log(context: RunContext) -> ReconciliationLog:
 
     config = context.config
     keep = config.reconcile.reconcile_keep_days
-    return ReconciliationLog(context.paths.reconciliations, config.lake.lake_history_minutes, keep)
+    return ReconciliationLog(context.lake.paths.reconciliations, config.lake.lake_history_minutes, keep)
 
 
 def _part(context: RunContext, asked: ReconcileRequest, tables: Sequence[TableId]) -> ComparedPart:
@@ -163,7 +157,7 @@ def _part(context: RunContext, asked: ReconcileRequest, tables: Sequence[TableId
     if not isinstance(asked.since, str):
         return ComparedPart(since=dict.fromkeys(tables, asked.since))
     last: dict[TableId, Lsn | datetime] = {}
-    for each in read_reconciliations(context.paths.reconciliations, epoch_of(context.scope)):
+    for each in read_reconciliations(context.lake.paths.reconciliations, epoch_of(context.lake.scope)):
         if each.kind != "sample" and each.rows is not None:
             last[each.table] = each.lsn
     return ComparedPart(since=last, is_since=True)
@@ -190,7 +184,7 @@ def _repair_run(
         writer = LakeWriter.of(config.lake, folder.path, folder.owner, index)
         lakes = LakeTables.of(config.lake)
         checks = table_checks(context, TableRegistry(source.catalog, source.includes(), tables))
-        task = SliceTask(folder.owner.run, context.scope, context.paths, context.plan, checks, lakes, writer)
+        task = SliceTask(folder.owner.run, context.lake.scope, context.lake.paths, context.plan, checks, lakes, writer)
         wait = config.reconcile.reconcile_wait_seconds
         repair = Repair(connection, task, folder.path, comparisons.slot, wait)
         yield RepairRun(source, bounds, comparisons, changelogs, repair)
@@ -198,7 +192,7 @@ def _repair_run(
 
 def _captured(context: RunContext, source: Source) -> tuple[list[TableSchema], list[TableSchema]]:
     """Return the captured tables under the names that the stream has for them, and those that are UNLOGGED."""
-    found = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+    found = context.captured(source)
     return [streamed(table) for table in found], source.unlogged()
 
 
@@ -224,7 +218,7 @@ def _records(context: RunContext) -> Records:
     from cdc_core.lake.stores.schema_log import SchemaLog
     from cdc_core.lake.stores.snapshot_log import read_snapshots
 
-    config, paths, scope = context.config, context.paths, context.scope
+    config, paths, scope = context.config, context.lake.paths, context.lake.scope
     return Records(
         paths,
         scope,

@@ -11,12 +11,12 @@ from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.requests import ask_stream, snapshot_of
 from cdc_core.assemble.sinks import open_lake
-from cdc_core.assemble.start.continuity import Continuity
-from cdc_core.assemble.start.recorded_stream import RecordedStream
-from cdc_core.assemble.table_snapshots import OnProgress, take
+from cdc_core.assemble.table_snapshots import take
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import ReplayReport, RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
+from cdc_core.engine.start.continuity import Continuity
+from cdc_core.engine.start.recorded_stream import RecordedStream
 from cdc_core.errors import InUseError, TableError
 from cdc_core.lake.slice.order import Replay
 from cdc_core.lake.slice.reports import QuarantineReport
@@ -24,6 +24,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.schema.unseen import streamed
+from cdc_core.snapshot.reports import OnProgress
 from cdc_core.snapshot.signals.parse import REPLAY_TABLE
 
 
@@ -46,7 +47,7 @@ def replay(
 def _asked(context: RunContext, table: TableId, again: Replay, in_use: InUseError) -> ReplayReport:
     """Have the running stream do it. Raises CdcError."""
     with context.source() as source:
-        _chosen(context, context.lake_tables(source), table, again)
+        _chosen(context, context.named_tables(source), table, again)
     data = {"accept": list(again.accept), "accept-all": again.accept_all, "drop": again.drop}
     answer = ask_stream(context, REPLAY_TABLE, {table: data}, in_use)[table]
     return ReplayReport(table, answer["events"], snapshot_of(table, answer), QuarantineReport(**answer["quarantine"]))
@@ -66,7 +67,7 @@ def _replayed(
     chosen = _chosen(context, captured, table, again)
     # Not before it is known that there is something to do: Spark takes seconds to start.
     session = context.session(spark)
-    RecordedStream(context, source, Continuity.of(context, captured)).join()
+    RecordedStream(context.lake, source, Continuity.of(context.lake, captured)).join()
     registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
     # One table is merged up to the end of its own changelog, which the other tables need not have reached.
     with (
@@ -106,9 +107,9 @@ def _require_read(context: RunContext, table: TableSchema) -> None:
     """Raise TableError for a table that was never read, unless it is paused or to be read: it has nothing to replay."""
     from cdc_core.lake.stores.schema_log import SchemaLog
 
-    if context.known_tables([table]):
+    if context.lake.known([table]):
         return
-    history = SchemaLog(context.paths.schema_versions, {}).read().get(table.id)
+    history = SchemaLog(context.lake.paths.schema_versions, {}).read().get(table.id)
     if history is None or (history.paused is None and history.reread is None):
         raise TableError(
             f"{table.id} has not been read into the lake yet: there is nothing to replay.",

@@ -15,7 +15,7 @@ from pathlib import Path
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.own_file import lake_digest, own_signals
 from cdc_core.engine.run_state import ReachedFile, RereadsFile, WaitingFile
-from cdc_core.errors import ConfigError, LakeError
+from cdc_core.errors import LakeError
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PublicationAutocreateMode
 from cdc_core.postgres.replication import publication
@@ -43,13 +43,19 @@ class Leftovers:
 
 def leftovers(context: RunContext, *, with_lake: bool) -> Leftovers:
     """Return what there is to remove. Raises SourceError, TransientError; InUseError while a run uses the slot."""
-    lake = _lake(context) if with_lake else ""
+    folders = [destination.folder for destination in context.destinations] if with_lake else []
     with context.claimed() as source:
         found = source.slot()
         if found.active:
             raise slots.in_use(found.name, found.active_pid)
     name, why = _publication(context)
-    return Leftovers(context.slot if found.exists else "", name, why, tuple(_state(context)), lake)
+    return Leftovers(
+        context.slot if found.exists else "",
+        name,
+        why,
+        tuple(_state(context)),
+        next((str(f) for f in folders if f), ""),
+    )
 
 
 def reset(context: RunContext, found: Leftovers) -> None:
@@ -101,19 +107,6 @@ def _state(context: RunContext) -> Iterator[Path]:
     yield from (file for file in files if file.exists())
     spool = folder / "spool"
     yield from sorted(spool.glob(f"{context.name}-*")) if spool.is_dir() else ()
-
-
-def _lake(context: RunContext) -> str:
-    if not (context.has_lake and context.config.lake.lake_path):
-        return ""
-    base = context.paths.base
-    if "://" in base and not base.startswith("file://"):
-        raise ConfigError(
-            f"The lake {base} is in an object store, and is not removed by this command.",
-            "Run it without --lake, then remove that folder with the store's own tools.",
-        )
-    path = Path(base.removeprefix("file://")).absolute()
-    return str(path) if path.is_dir() else ""
 
 
 def _remove(path: Path) -> None:

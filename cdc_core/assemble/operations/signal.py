@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.errors import ConfigError, SourceError, TableError, TransientError
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.plan import row_key
@@ -24,6 +23,7 @@ from cdc_core.snapshot.signals.parse import (
     REREAD_TABLE,
     ExecuteSnapshot,
     MalformedSignalError,
+    Signal,
     SnapshotKind,
     action_of,
     read_signal,
@@ -66,24 +66,23 @@ def signal(context: RunContext, kind: str, data: str) -> str:
             connection.insert(found[0].id, asked.id, asked.type, data or "{}")
         return "source"
     if "file" in config.signals.signal_enabled_channels:
-        path = Path(config.signals.signal_file)
-        line = json.dumps({"id": asked.id, "type": asked.type, "data": dict(asked.data)})
-        try:
-            append_signal(path, line)
-        except OSError as error:
-            raise ConfigError(f"The file {path} of signal.file cannot be written: {error.strerror}.") from None
+        _append(Path(config.signals.signal_file), asked, " of signal.file")
         return "file"
-    if (context.has_lake and config.lake.lake_path) or context.has_kafka:
-        path = own_signals(context)
-        try:
-            append_signal(path, json.dumps({"id": asked.id, "type": asked.type, "data": dict(asked.data)}))
-        except OSError as error:
-            raise ConfigError(f"The file {path} cannot be written: {error.strerror}.") from None
-        return "in-process"
-    raise ConfigError(
-        "No enabled signal channel accepts signals from another process.",
-        "Set signal.data.collection, or add file to signal.enabled.channels.",
-    )
+    files = [destination.signal_files[0] for destination in context.destinations if destination.signal_files]
+    if not files:
+        raise ConfigError(
+            "No enabled signal channel accepts signals from another process.",
+            "Set signal.data.collection, or add file to signal.enabled.channels.",
+        )
+    _append(files[0], asked)
+    return "in-process"
+
+
+def _append(file: Path, asked: Signal, owner: str = "") -> None:
+    try:
+        append_signal(file, json.dumps({"id": asked.id, "type": asked.type, "data": dict(asked.data)}))
+    except OSError as error:
+        raise ConfigError(f"The file {file}{owner} cannot be written: {error.strerror}.") from None
 
 
 def _require_readable(context: RunContext, action: ExecuteSnapshot) -> None:
@@ -115,7 +114,7 @@ def _require_readable(context: RunContext, action: ExecuteSnapshot) -> None:
 
 
 def _has_chunks(context: RunContext, action: ExecuteSnapshot, table: TableSchema) -> bool:
-    if context.has_lake and not row_key(table):
+    if not row_key(table) and any(destination.requires_keys for destination in context.destinations):
         return False
     rules = context.config.schema.message_key_columns
     return bool(action.surrogate_key or unique_keys(table) or key_columns(table, rules))

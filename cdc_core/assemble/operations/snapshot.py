@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.notifications import OnNotification
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.signals.requests import ask_stream, snapshot_of
-from cdc_core.assemble.start.clashes import without_clashes
-from cdc_core.assemble.start.continuity import Continuity
-from cdc_core.assemble.start.recorded_stream import RecordedStream
-from cdc_core.assemble.start.unread import say_unread
-from cdc_core.assemble.table_snapshots import OnProgress, take
+from cdc_core.assemble.table_snapshots import take
+from cdc_core.engine.start.clashes import without_clashes
+from cdc_core.engine.start.continuity import Continuity
+from cdc_core.engine.start.recorded_stream import RecordedStream
+from cdc_core.engine.start.unread import say_unread
 from cdc_core.errors import InUseError
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.snapshot.notifications import OnNotification
+from cdc_core.snapshot.reports import OnProgress, SnapshotReport
 from cdc_core.snapshot.signals.parse import REREAD_TABLE
 
 
@@ -41,7 +41,7 @@ def snapshot(
 def _asked(context: RunContext, tables: Sequence[TableId] | None, in_use: InUseError) -> list[SnapshotReport]:
     """Have the running stream read them, each while the others go on. Raises CdcError."""
     with context.source() as source:
-        kept = [table for table in context.lake_tables(source) if source.selection.is_table(table.id)]
+        kept = context.captured(source)
         chosen = _chosen(source, kept, tables)
     answers = ask_stream(context, REREAD_TABLE, {table.id: {} for table in chosen}, in_use)
     reports = [snapshot_of(table, answer) for table, answer in answers.items()]
@@ -60,11 +60,11 @@ def _taken(
     kept = [table for table in captured if source.selection.is_table(table.id)]
     chosen = _chosen(source, kept, tables)
     others = [table for table in kept if table not in chosen]
-    proof = Continuity.of(context, captured)
+    proof = Continuity.of(context.lake, captured)
     if any(table.id in proof.held.tables for table in others):
         proof.require()
     spark = context.ready(spark)
-    recorded = RecordedStream(context, source, proof)
+    recorded = RecordedStream(context.lake, source, proof)
     if proof.mismatch is not None:
         recorded.begin()
     else:
@@ -72,13 +72,13 @@ def _taken(
     published = source.publish(captured, always=context.published_always)
     # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
     again = [table for table in others if table.id in published.added]
-    again = [table for table in again if table.id in context.known_tables(again)]
+    again = [table for table in again if table.id in context.lake.known(again)]
     names = published.names
-    say_unread(context, source, [t.id for t in chosen if t.id not in names], read=(), held=(), published=names)
+    say_unread(context.lake, source, [t.id for t in chosen if t.id not in names], read=(), held=(), published=names)
     chosen = [table for table in [*chosen, *again] if table in published.live]
-    chosen = without_clashes(context, chosen, named=tables is not None)
+    chosen = without_clashes(context.lake, chosen, named=tables is not None)
     # A table whose folder cannot be used is reported once the others are read.
-    unusable = context.in_lake(chosen)[1]
+    unusable = context.lake.known_and_unusable(chosen)[1]
     usable = [table for table in chosen if table.id not in unusable]
     reports = take(context, source, spark, usable, on_progress, on_notification) if usable else []
     for error in unusable.values():

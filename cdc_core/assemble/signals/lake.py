@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.range_reads import chunk_reader, range_reads
 from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
 from cdc_core.assemble.signals.source_table import signal_table
+from cdc_core.assemble.slot_destination import SinkParts
 from cdc_core.assemble.table_snapshots import blocking_snapshot
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
@@ -22,6 +22,10 @@ from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.stream.requests import TableRequests
 from cdc_core.engine.stream.signal_sink import SignalSink
 from cdc_core.errors import CdcError
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.schema.lake_schema import lake_properties
+from cdc_core.lake.stores.progress_log import ProgressLog
+from cdc_core.lake.stores.staged_rows import StagedRows
 from cdc_core.postgres.source import Source
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
@@ -29,46 +33,28 @@ from cdc_core.schema.unseen import streamed
 from cdc_core.snapshot.incremental.lake_progress import LakeProgress
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
-from cdc_core.snapshot.notifications import Notifier
 from cdc_core.snapshot.reports import SnapshotReport
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.snapshot.signals.channels import Channel, FileChannel, Forwarding, Inbox
 from cdc_core.snapshot.signals.processor import SignalProcessor
 from cdc_core.snapshot.unsent import UnsentChanges, published_digest
 
-if TYPE_CHECKING:  # loads Arrow, which most callers do not need
-    from cdc_core.lake.stores.progress_log import ProgressLog
-
 _log = logging.getLogger(__name__)
 
 
 def lake_with_signals(
-    context: RunContext,
-    source: Source,
-    lake: LakeSink,
-    tables: Sequence[TableSchema],
-    spark: Callable[[], Any],
-    notifier: Notifier,
-    inbox: Inbox | None,
-    should_stop: Callable[[], bool] | None = None,
-    forward: Inbox | None = None,
+    context: RunContext, lake: LakeSink, tables: Sequence[TableSchema], parts: SinkParts
 ) -> tuple[SignalSink, SignalTable | None]:
     """A sink that writes to the lake and processes signals, resumed from stored progress, and the signal table.
 
-    ``forward`` gets the signals of all channels but the source's, too.
-
     Raises ConfigError, SourceError, LakeError.
     """
-    from cdc_core.lake.epochs import epoch_of
-    from cdc_core.lake.schema.lake_schema import lake_properties
-    from cdc_core.lake.stores.progress_log import ProgressLog
-    from cdc_core.lake.stores.staged_rows import StagedRows
-
+    source, notifier, spark = parts.source, parts.notifier, parts.spark
     config, table = context.config, signal_table(source)
     cutter = chunk_reader(context)
-    log = ProgressLog(context.paths.incremental, config.lake.lake_history_minutes)
-    state, chunks_unsent = _published(context, source, tables, _stored(log.read(), epoch_of(context.scope)), log)
-    unsent = UnsentChanges(context.paths, context.scope, context.renewal_for(source))
+    log = ProgressLog(context.lake.paths.incremental, config.lake.lake_history_minutes)
+    state, chunks_unsent = _published(context, source, tables, _stored(log.read(), epoch_of(context.lake.scope)), log)
+    unsent = UnsentChanges(context.lake.paths, context.lake.scope, context.renewal_for(source))
 
     def can_cut(found: TableSchema, wanted: Collection) -> bool:
         return bool(row_key(found) and cutter.key_of(found, wanted))
@@ -83,7 +69,7 @@ def lake_with_signals(
         queue,
         None if table is None else table.id,
         "source" in config.signals.signal_enabled_channels,
-        _channels(context, inbox, forward),
+        _channels(context, parts.inbox, parts.forward),
         {**load_actions(config.signals.signal_actions), **requests.actions},
         source.published,
         conditions_block=False,
@@ -93,9 +79,9 @@ def lake_with_signals(
         queue,
         processor,
         range_reads(context, source, spark, chunks_unsent, beside_rounds=True),
-        StagedRows(context.paths.staged, properties),
+        StagedRows(context.lake.paths.staged, properties),
         StoredProgress(log, state),
-        BlockingSnapshots(take, notifier, should_stop or (lambda: False)),
+        BlockingSnapshots(take, notifier, parts.should_stop or (lambda: False)),
         keeps_events=config.lake.changelog_reads,
         moved_keys=cutter.size,
     )
@@ -116,9 +102,9 @@ def _published(
     digest = published_digest(described)
     if state.published != digest:
         state = replace(state, published=digest, bound=source.next_transaction())
-        if not context.lake_mode.first:
+        if not context.lake.mode.first:
             log.write(state.to_json())
-    unsent = UnsentChanges(context.paths, context.scope)
+    unsent = UnsentChanges(context.lake.paths, context.lake.scope)
     unsent.note(described, state.bound)
     return state, unsent
 

@@ -21,11 +21,9 @@ from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.snapshot.locks import lock_tables
 from cdc_core.snapshot.options import SnapshotOptions
-from cdc_core.snapshot.reports import SnapshotProgress
+from cdc_core.snapshot.reports import OnProgress, SnapshotProgress
 from cdc_core.types.options import TypeOptions
 from cdc_core.types.registry import resolve
-
-OnProgress = Callable[[SnapshotProgress], None]
 
 # As in Debezium, the filter of a blocking snapshot may be a complete statement.
 _STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -53,7 +53,7 @@ from cdc_core.snapshot.copy.table_results import TableResults
 from cdc_core.snapshot.copy.task import CopyRanges, RangeResult
 from cdc_core.snapshot.copy.unaltered import unaltered
 from cdc_core.snapshot.locks import lock_tables
-from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.snapshot.reports import OnProgress, SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
 from cdc_core.spark import parallelism
 
@@ -64,8 +64,6 @@ _COMMITS = 4
 _BLOCKING_SECONDS = 10.0
 # Errors of one table, without which the others are read.
 _OF_ONE_TABLE = (NotUtf8Error, UnsendableRowError, LockedError, SharedFolderError, NotJudgedError, LimitExceededError)
-
-OnProgress = Callable[[SnapshotProgress], None]
 
 
 class SnapshotRun:

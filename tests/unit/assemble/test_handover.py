@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdc_core.assemble.start.handover import Handover, Proved
+from cdc_core.engine.start.handover import Handover, Proved
 
 
 def proved(**proof: Any) -> Proved:

@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.assemble.prerequisites import check_delete_mode
 from cdc_core.config.connector import from_entries
 from cdc_core.errors import ConfigError, TableError
 from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.delete_columns import as_live
-from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes, check_delete_mode
 from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact

@@ -11,11 +11,11 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdc_core.assemble.metrics import Meter
 from cdc_core.demo.processes import free_port
 from cdc_core.engine.reading.seen import LastChange, Seen
 from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import BatchReport, MergeReport, RoundReport
+from cdc_core.engine.stream.meter import Meter
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import ConfigError
 from cdc_core.lake.stores.stream_table import StreamTable

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cdc_core.assemble.session_start import SessionStart
+from cdc_core.spark.session_start import SessionStart
 from tests.support.waits import patient
 
 

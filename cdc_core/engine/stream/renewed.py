@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from cdc_core.assemble.context import RunContext
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
 from cdc_core.postgres.options import LsnFlushMode
 from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
+from cdc_core.snapshot.sender_renewal import SenderRenewal
 
 _log = logging.getLogger(__name__)
 
@@ -44,29 +43,28 @@ def with_new_senders(stream: Callable[[Until, Hooks], StreamReport], until: Unti
     return report
 
 
-def note_sender(context: RunContext, source: Source, tables: Sequence[TableSchema], start: int) -> None:
+def note_sender(renewal: SenderRenewal | None, source: Source, start: int, has_all: Callable[[], bool]) -> None:
     """Note that a walsender begins at ``start``. The first one of a run is replaced if it may be wrong without a sign.
 
-    So it may be for tables that no run has read into the lake, and for events, which nothing is compared with.
+    So it may be for tables that no run has read into a destination (``has_all``), and for events, which nothing is
+    compared with. ``renewal`` is None if the server needs none.
     """
-    renewal = context.renewal_for(source)
     if renewal is None:
         return
-    if not renewal.has_begun and not (context.has_lake and len(context.known_tables(tables)) == len(tables)):
+    if not renewal.has_begun and not has_all():
         renewal.covers(source.next_transaction())
     renewal.begin(start)
 
 
-def needing_sender(context: RunContext, source: Source) -> Callable[[int], bool]:
+def needing_sender(renewal: SenderRenewal | None, source: Source) -> Callable[[int], bool]:
     """Return the function that determines whether the stream is to be begun anew at an LSN that was confirmed.
 
     A table that is added to the publication need not be in the stream at all, so the catalogue is looked at, too.
     """
-    renewal = context.renewal_for(source)
     if renewal is None:
         return lambda confirmed: False
     # Positions that are only recorded are not those at which the slot begins again.
-    is_sent = context.config.postgres.lsn_flush_mode is not LsnFlushMode.MANUAL
+    is_sent = source.options.lsn_flush_mode is not LsnFlushMode.MANUAL
     if renewal.stamp is None:
         renewal.stamp = source.catalogue_stamp()
     looked_at = float("-inf")

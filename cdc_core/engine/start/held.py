@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from cdc_core.assemble.context import RunContext
+from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import SourceError, UnreadableError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows, scope_of
@@ -35,23 +35,23 @@ class Held:
     epoch: int = 0
 
 
-def held_by(context: RunContext, record: StreamRecord | None, tables: Iterable[TableId]) -> Held:
+def held_by(lake: ConnectorLake, record: StreamRecord | None, tables: Iterable[TableId]) -> Held:
     """Return what the tables of the lake hold in the epoch of the record."""
-    paths = context.paths
-    scope = context.slot if record is None else scope_of(record.slot, record.epoch)
+    paths = lake.paths
+    scope = lake.slot if record is None else scope_of(record.slot, record.epoch)
 
     def look(table: TableId) -> tuple[TableId, int, int, bool, int]:
         try:
             opened = DeltaTable.open(paths.lake(table))
-            lake = lake_position(opened, scope, table)
+            merged = lake_position(opened, scope, table)
             changes = changelog_position(DeltaTable.open(paths.changelog(table)), scope, table)
         except UnreadableError:
             return table, 0, 0, False, 0  # it is paused; the record and the other tables tell what the lake holds
         at = 0 if changes is None else changes.commit_lsn
         # A changelog's position is where the record of a commit begins; a lake table may be merged up to the WAL's end.
-        is_held = changes is not None or lake != (None, None)
+        is_held = changes is not None or merged != (None, None)
         epoch = 0 if opened is None else content_epoch(opened, table)
-        return table, at, max(at + bool(at), lake.lsn or 0), is_held, epoch
+        return table, at, max(at + bool(at), merged.lsn or 0), is_held, epoch
 
     with ThreadPoolExecutor(_THREADS) as pool:
         found = list(pool.map(look, tables))
@@ -65,9 +65,9 @@ def held_by(context: RunContext, record: StreamRecord | None, tables: Iterable[T
     )
 
 
-def last_commit(context: RunContext, record: StreamRecord | None, held: Held) -> LastCommit | None:
+def last_commit(lake: ConnectorLake, record: StreamRecord | None, held: Held) -> LastCommit | None:
     """Return the newest transaction of the changelogs (``Held.changelog_lsn``); None if its rows have expired."""
-    changelog = None if held.at is None else DeltaTable.open(context.paths.changelog(held.at))
+    changelog = None if held.at is None else DeltaTable.open(lake.paths.changelog(held.at))
     if changelog is None:
         return None
     lsn = held.changelog_lsn
@@ -79,21 +79,19 @@ def last_commit(context: RunContext, record: StreamRecord | None, held: Held) ->
 
 
 def require_read(
-    context: RunContext, record: StreamRecord | None, held: Held, source: Source, tables: Iterable[TableSchema]
+    lake: ConnectorLake, record: StreamRecord | None, held: Held, source: Source, tables: Iterable[TableSchema]
 ) -> None:
     """Raise SourceError if a table has rows from before the present epoch, which new changes do not continue.
 
     A table that the stream reads by itself, because it has no snapshot, is left to it.
     """
-    first = context.lake_mode.first
+    first = lake.mode.first
     if record is None or not record.epoch:
         return
     names = [table.id for table in tables if source.selection.is_table(table.id)]
     unread = [each for each in names if each not in held.tables]
     left = [
-        each
-        for each in unread
-        if not (first and source.selection.includes_in_snapshot(each)) and _has_rows(context, each)
+        each for each in unread if not (first and source.selection.includes_in_snapshot(each)) and _has_rows(lake, each)
     ]
     if left:
         raise SourceError(
@@ -103,9 +101,9 @@ def require_read(
         )
 
 
-def _has_rows(context: RunContext, table: TableId) -> bool:
+def _has_rows(lake: ConnectorLake, table: TableId) -> bool:
     try:
-        lake = DeltaTable.open(context.paths.lake(table))
+        opened = DeltaTable.open(lake.paths.lake(table))
     except UnreadableError:
         return False  # the stream pauses it
-    return lake is not None and bool(lake.files)
+    return opened is not None and bool(opened.files)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from cdc_core.assemble.start.continuity import Continuity
-from cdc_core.assemble.start.recorded_stream import RecordedStream
+from cdc_core.engine.start.continuity import Continuity
+from cdc_core.engine.start.recorded_stream import RecordedStream
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableSchema
 

@@ -6,53 +6,54 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdc_core.assemble.context import RunContext
 from cdc_core.errors import ConfigError
+from cdc_core.events.kafka.offset_topic import read_offsets
+from cdc_core.events.kafka.options import KafkaOptions
+from cdc_core.events.kafka.settings import consumer_settings
 from cdc_core.offsets import MOST_BYTES, StoredOffset, choose, from_text, is_map, read_map
 
-_FILE_SETTING = "offset.storage.file.filename"
+FILE_SETTING = "offset.storage.file.filename"
 _TOPIC = "connect-offsets"
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlace:
-    """``given``: a path, ``topic``, ``topic:NAME``, or JSON; empty: the file that the connector file names.
+    """``given``: a path, ``topic``, ``topic:NAME``, or JSON; empty: it is not known.
 
-    ``bootstrap_servers``: brokers of the topic, empty for the connector's own.
+    ``bootstrap_servers``: brokers of the topic, empty for those of ``kafka``. ``connector`` and ``prefix`` are whose
+    offset it is: its name in Connect, and its ``topic.prefix``.
     """
 
-    given: str = ""
-    bootstrap_servers: str = ""
+    given: str
+    bootstrap_servers: str
+    kafka: KafkaOptions
+    connector: str
+    prefix: str
 
 
-def stored_offset(context: RunContext, place: OffsetPlace) -> StoredOffset:
+def stored_offset(place: OffsetPlace) -> StoredOffset:
     """Return the offset of this connector. Raises ConfigError if it is another one's, and CdcError of the brokers."""
-    given = place.given.strip() or _configured(context)
+    given = place.given.strip()
+    if not given:
+        raise ConfigError(
+            f"It is not known where the offset is: the connector file has no {FILE_SETTING}.",
+            "Give --offsets: a file, topic:NAME, or the offset as JSON.",
+        )
     if given.startswith(("{", "[")):
         found = from_text(given)
     elif given == "topic" or given.startswith("topic:"):
-        found = _from_topic(context, given.partition(":")[2] or _TOPIC, place.bootstrap_servers)
+        found = _from_topic(place, given.partition(":")[2] or _TOPIC)
     else:
-        found = _from_file(context, Path(given))
-    if found.connector and found.server != context.name:
+        found = _from_file(place, Path(given))
+    if found.connector and found.server != place.prefix:
         raise ConfigError(
-            f"The offset is of a connector with topic.prefix {found.server}; the connector file has {context.name}.",
+            f"The offset is of a connector with topic.prefix {found.server}; the connector file has {place.prefix}.",
             "Give the offset of this connector, or set topic.prefix as Debezium had it.",
         )
     return found
 
 
-def _configured(context: RunContext) -> str:
-    for setting in context.config.settings:
-        if setting.name == _FILE_SETTING and setting.text.strip():
-            return setting.text.strip()
-    raise ConfigError(
-        f"It is not known where the offset is: the connector file has no {_FILE_SETTING}.",
-        "Give --offsets: a file, topic:NAME, or the offset as JSON.",
-    )
-
-
-def _from_file(context: RunContext, path: Path) -> StoredOffset:
+def _from_file(place: OffsetPlace, path: Path) -> StoredOffset:
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > MOST_BYTES:
@@ -65,7 +66,7 @@ def _from_file(context: RunContext, path: Path) -> StoredOffset:
             "Give the file of offset.storage.file.filename, topic:NAME, or the offset as JSON.",
         ) from None
     if is_map(data):
-        return choose(read_map(data, str(path)), context.config.connector_name, context.name, str(path))
+        return choose(read_map(data, str(path)), place.connector, place.prefix, str(path))
     try:
         return from_text(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -75,15 +76,13 @@ def _from_file(context: RunContext, path: Path) -> StoredOffset:
         ) from None
 
 
-def _from_topic(context: RunContext, topic: str, servers: str) -> StoredOffset:
-    from cdc_core.events import consumer_settings, read_offsets
-
-    config = context.config
-    has_own = config.kafka.bootstrap_servers or any(name == "bootstrap.servers" for name, _ in config.kafka.producer)
+def _from_topic(place: OffsetPlace, topic: str) -> StoredOffset:
+    kafka, servers = place.kafka, place.bootstrap_servers
+    has_own = kafka.bootstrap_servers or any(name == "bootstrap.servers" for name, _ in kafka.producer)
     if not (servers or has_own):
         raise ConfigError(
             f"It is not known where topic {topic} is: the connector file has no bootstrap.servers.",
             "Give --bootstrap-servers.",
         )
-    entries = read_offsets(consumer_settings(config.kafka, servers=servers), topic)
-    return choose(entries, config.connector_name, context.name, f"topic {topic}")
+    entries = read_offsets(consumer_settings(kafka, servers=servers), topic)
+    return choose(entries, place.connector, place.prefix, f"topic {topic}")

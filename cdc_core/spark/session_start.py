@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Session: TypeAlias = "SparkSession"
+StartSession: TypeAlias = "Callable[[], SparkSession]"
+GivenSession: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
+"""A session, a function that returns it, or None for the process's own."""
 
 _START_SECONDS = 300.0
 
@@ -13,13 +21,13 @@ _START_SECONDS = 300.0
 class SessionStart:
     """A session that is started once, by ``begin`` or by the first call; any thread may call it."""
 
-    def __init__(self, start: Callable[[], Any]) -> None:
+    def __init__(self, start: StartSession) -> None:
         self._start = start
-        self._started: Future[Any] = Future()
+        self._started: Future[Session] = Future()
         self._lock = Lock()
         self._has_begun = False
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Session:
         """The session; waits for some minutes at most until it has started. Raises what its start raised."""
         self.begin()
         return self._started.result(_START_SECONDS)

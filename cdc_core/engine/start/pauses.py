@@ -5,19 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from cdc_core.assemble.context import RunContext
+from cdc_core.engine.connector_lake import ConnectorLake
+from cdc_core.lake.stores.schema_log import TableHistory
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
 
 
-def pause_unread(context: RunContext, found: Mapping[TableId, tuple[str, str]], cause: PauseCause, why: str) -> None:
+def pause_unread(lake: ConnectorLake, found: Mapping[TableId, tuple[str, str]], cause: PauseCause, why: str) -> None:
     """Pause tables with their reason and remedy, which are of one cause; ``why`` they are to be read is recorded."""
-    from cdc_core.lake.schema.lake_schema import lake_properties
-    from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
-
-    log = SchemaLog(context.paths.schema_versions, lake_properties(context.config.lake.lake_history_minutes))
+    log = lake.schema_log
     histories = log.read()
     for table, (reason, remedy) in found.items():
         known = histories.get(table, TableHistory({}))

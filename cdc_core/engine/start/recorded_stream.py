@@ -9,10 +9,10 @@ import logging
 from dataclasses import replace
 
 from cdc_core import failpoints
-from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.start.continuity import Continuity, compare, present_stream
-from cdc_core.assemble.start.held import last_commit
+from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.engine.reading.continuity import Break, CommitWatch, Mismatch
+from cdc_core.engine.start.continuity import Continuity, compare, present_stream
+from cdc_core.engine.start.held import last_commit
 from cdc_core.errors import SourceError
 from cdc_core.lake.stores.stream_log import StreamLog, StreamRecord, begin
 from cdc_core.lsn import Lsn
@@ -34,8 +34,8 @@ class RecordedStream:
     ``log``: the log of the record, also for the confirmations of a run.
     """
 
-    def __init__(self, context: RunContext, source: Source, proof: Continuity) -> None:
-        self._context = context
+    def __init__(self, lake: ConnectorLake, source: Source, proof: Continuity) -> None:
+        self._lake = lake
         self._source = source
         self._proof = proof
         self._facts = proof.facts
@@ -97,8 +97,8 @@ class RecordedStream:
 
     def check_connection(self, replication: Connection) -> None:
         """Compare on the connection that is about to stream. Raises SourceError or TransientError."""
-        facts = stream_facts(replication, self._context.slot)
-        mismatch = compare(self._context, self.record, facts, self._proof.held)
+        facts = stream_facts(replication, self._lake.slot)
+        mismatch = compare(self._lake, self.record, facts, self._proof.held)
         if mismatch is not None:
             raise mismatch.error()
         self._facts = facts
@@ -111,7 +111,7 @@ class RecordedStream:
         """
         if not self._facts.is_standby or self._source.is_standby():
             return
-        with connect(self._context.config.postgres, replication=True) as replication:
+        with connect(self._lake.postgres, replication=True) as replication:
             self.check_connection(replication)
         self._bring_up_to_date()
         self._source.expect(self._facts.system_id, self._facts.timeline)
@@ -121,8 +121,8 @@ class RecordedStream:
         record, held, start = self.record, self._proof.held, self._facts.slot.confirmed_lsn or Lsn(0)
         last = None if record is None else record.last
         if held.at is not None and held.changelog_lsn > max(start - 1, 0 if last is None else last.lsn):
-            last = last_commit(self._context, record, held) or last
-        return CommitWatch(last if last is not None and start <= last.lsn else None, self._context.slot)
+            last = last_commit(self._lake, record, held) or last
+        return CommitWatch(last if last is not None and start <= last.lsn else None, self._lake.slot)
 
     def note_broken(self, why: str) -> None:
         """Record that the stream was found not to continue the lake, so that the next start knows."""
@@ -135,7 +135,7 @@ class RecordedStream:
             self.log.write(replace(self.record, gap=""))
 
     def _present(self) -> StreamRecord:
-        return present_stream(self._context, self._facts)
+        return present_stream(self._lake, self._facts)
 
     def _has_begun(self) -> bool:
         """Whether a start that was killed has begun the epoch on the same server: nothing of it was read."""
@@ -178,8 +178,8 @@ class RecordedStream:
 
     def _accept(self, mismatch: Mismatch) -> None:
         """Record the gap that a mismatch means, if the strategy says so; else raise the mismatch."""
-        strategy = self._context.config.postgres.offset_mismatch_strategy
-        mode = self._context.lake_mode
+        strategy = self._lake.postgres.offset_mismatch_strategy
+        mode = self._lake.mode
         accepts = mismatch.kind is Break.SLOT_AHEAD or (mismatch.kind is Break.SLOT_MISSING and not mode.first)
         record = self.record
         if not accepts or strategy not in _STARTS_AT_SLOT or record is None or mode.position_lost or mode.later:
@@ -193,20 +193,20 @@ class RecordedStream:
 
     def _advance(self) -> None:
         """Advance a slot that is behind, if the strategy says so."""
-        strategy, record = self._context.config.postgres.offset_mismatch_strategy, self.record
+        strategy, record = self._lake.postgres.offset_mismatch_strategy, self.record
         found = self._source.slot()
         if strategy not in _ADVANCES_SLOT or record is None or found.confirmed_lsn is None:
             return
         if found.confirmed_lsn < record.confirmed <= self._facts.flushed:
-            with connect(self._context.config.postgres) as connection:
-                slots.advance(connection, self._context.slot, record.confirmed)
+            with connect(self._lake.postgres) as connection:
+                slots.advance(connection, self._lake.slot, record.confirmed)
 
     def _require_unused(self) -> None:
-        record, slot = self.record, self._context.slot
+        record, slot = self.record, self._lake.slot
         is_other = record is not None and record.slot != slot and record.system_id == self._facts.system_id
         if record is not None and is_other and self._source.is_in_use(record.slot):
             raise SourceError(
-                f"slot.name is {slot}, but the tables in {self._context.paths.base} are written by a connector that "
+                f"slot.name is {slot}, but the tables in {self._lake.paths.base} are written by a connector that "
                 f"uses slot {record.slot} now.",
                 "Give each connector its own topic.prefix or wal2lake.lake.path. If slot.name was changed, stop the "
                 "run that uses the former slot.",
@@ -224,10 +224,28 @@ class RecordedStream:
         self._source.on_slot = created
 
 
-def expect_server(context: RunContext, source: Source) -> None:
+class UnrecordedStream:
+    """The stream of a destination that keeps no record: each method does nothing."""
+
+    log: StreamLog | None = None
+
+    def watch(self) -> CommitWatch | None:
+        """Return None: nothing has to be sent again."""
+        return None
+
+    def check_connection(self, replication: Connection) -> None:
+        """Do nothing: there is nothing to compare."""
+
+    def follow_promotion(self) -> None:
+        """Do nothing: no timeline is recorded."""
+
+    def note_broken(self, why: str) -> None:
+        """Do nothing: the error is all there is."""
+
+
+def expect_server(lake: ConnectorLake, source: Source) -> None:
     """Require that a source opened during a run is the server of the stream. Raises TransientError."""
-    log = StreamLog(context.paths.stream, 0)
-    record = log.read()
+    record = lake.record
     if record is not None:
         source.expect(record.system_id, record.timeline)
 

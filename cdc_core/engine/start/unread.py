@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from cdc_core.assemble.context import RunContext
+from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def say_unread(
-    context: RunContext,
+    lake: ConnectorLake,
     source: Source,
     asked: Iterable[TableId],
     *,
@@ -39,6 +39,4 @@ def say_unread(
         elif not source.selection.includes_in_snapshot(table):
             _log.warning("%s is not read: snapshot.include.collection.list does not contain it.", table)
         else:
-            _log.warning(
-                "%s is not read: snapshot.mode=%s does not read it.", table, context.config.snapshot.snapshot_mode.value
-            )
+            _log.warning("%s is not read: snapshot.mode=%s does not read it.", table, lake.snapshot.snapshot_mode.value)

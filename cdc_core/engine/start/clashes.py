@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.start.pauses import pause_unread
+from cdc_core.engine.connector_lake import ConnectorLake
+from cdc_core.engine.start.pauses import pause_unread
 from cdc_core.errors import TableError
 from cdc_core.postgres.preflight.finding import Finding, doubtful
 from cdc_core.schema.plan import NameClash, name_clash
@@ -14,29 +14,27 @@ from cdc_core.schema.unseen import streamed
 from cdc_core.selection.columns import plan_columns
 
 
-def without_clashes(context: RunContext, tables: Sequence[TableSchema], *, named: bool = False) -> list[TableSchema]:
+def without_clashes(lake: ConnectorLake, tables: Sequence[TableSchema], *, named: bool = False) -> list[TableSchema]:
     """Return the tables that a lake can have; the others are recorded as paused.
 
     ``named``: the user named these tables, so TableError is raised instead.
     """
-    found = {table.id: clash for table in tables if (clash := _clash(context, table)) is not None}
+    found = {table.id: clash for table in tables if (clash := _clash(lake, table)) is not None}
     if found and named:
         table, clash = next(iter(found.items()))
         raise TableError(clash.reason, clash.remedy, str(table))
     if found:
         said = {table: (clash.reason, clash.remedy) for table, clash in found.items()}
-        pause_unread(context, said, NameClash.cause, "it could not be read with its columns")
+        pause_unread(lake, said, NameClash.cause, "it could not be read with its columns")
     return [table for table in tables if table.id not in found]
 
 
-def clash_findings(context: RunContext) -> list[Finding]:
-    """Return a warning for each captured table that would be paused. Reads the tables' columns from the server."""
-    with context.source() as source:
-        tables = [table for table in source.tables() if source.selection.is_table(table.id)]
-    clashes = [clash for table in tables if (clash := _clash(context, table)) is not None]
+def clash_findings(lake: ConnectorLake, tables: Sequence[TableSchema]) -> list[Finding]:
+    """Return a warning for each table that would be paused."""
+    clashes = [clash for table in tables if (clash := _clash(lake, table)) is not None]
     return [doubtful("columns", f"{clash.reason} The table will be paused.", clash.remedy) for clash in clashes]
 
 
-def _clash(context: RunContext, table: TableSchema) -> NameClash | None:
-    plans = plan_columns(streamed(table), context.config.selection)
+def _clash(lake: ConnectorLake, table: TableSchema) -> NameClash | None:
+    plans = plan_columns(streamed(table), lake.plan.selection)
     return name_clash(table.id, [plan.name for plan in plans if plan.included])

@@ -12,7 +12,7 @@ from cdc_core.decode.pgoutput.stream_state import SortedSegment
 from cdc_core.engine.reading.delivered import DeliveredPlace, place_of
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.errors import SourceError
-from cdc_core.events import SlotSegments
+from cdc_core.events.stream.segments import SlotSegments
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import Delivered, StoredOffset
 from cdc_core.postgres.replication.slot import SlotInfo

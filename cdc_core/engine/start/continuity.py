@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.start.held import Held, held_by
+from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.engine.reading.continuity import Mismatch, judge, record_lost
 from cdc_core.engine.reports import StreamStatus
+from cdc_core.engine.start.held import Held, held_by
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.stores.stream_log import StreamLog, StreamRecord
 from cdc_core.lsn import Lsn
@@ -39,18 +39,18 @@ class Continuity:
     mismatch: Mismatch | None
 
     @classmethod
-    def of(cls, context: RunContext, tables: Sequence[TableSchema]) -> Continuity:
+    def of(cls, lake: ConnectorLake, tables: Sequence[TableSchema]) -> Continuity:
         """Read the record, the tables' positions and the server. Changes nothing. Raises CdcError."""
-        log = StreamLog(context.paths.stream, context.config.lake.lake_history_minutes)
+        log = lake.stream_log
         record = log.read()
-        held = held_by(context, record, [table.id for table in tables])
-        with connect(context.config.postgres, replication=True) as replication:
-            facts = stream_facts(replication, context.slot)
-        mismatch = record_lost(0 if record is None else record.epoch, held.epoch, context.paths.stream)
+        held = held_by(lake, record, [table.id for table in tables])
+        with connect(lake.postgres, replication=True) as replication:
+            facts = stream_facts(replication, lake.slot)
+        mismatch = record_lost(0 if record is None else record.epoch, held.epoch, lake.paths.stream)
         has_begun = bool(held.tables) if record is None else bool(record.confirmed)
         is_new = mismatch is None and not has_begun
         if mismatch is None and not is_new:
-            mismatch = compare(context, record, facts, held)
+            mismatch = compare(lake, record, facts, held)
         return cls(log, record, facts, held, is_new, mismatch)
 
     @property
@@ -64,15 +64,15 @@ class Continuity:
             raise self.mismatch.error()
 
 
-def compare(context: RunContext, record: StreamRecord | None, facts: StreamFacts, held: Held) -> Mismatch | None:
+def compare(lake: ConnectorLake, record: StreamRecord | None, facts: StreamFacts, held: Held) -> Mismatch | None:
     """Return why a connection's stream does not continue the record and what is held; None if it does.
 
     Raises TransientError if the server is a standby that has not received all of it yet.
     """
     if record is None:
         # Before there was a record, the slot's own position was all that is known.
-        record = replace(present_stream(context, facts), confirmed=facts.slot.confirmed_lsn or Lsn(1))
-    mismatch = judge(record, facts, held.lsn, context.slot)
+        record = replace(present_stream(lake, facts), confirmed=facts.slot.confirmed_lsn or Lsn(1))
+    mismatch = judge(record, facts, held.lsn, lake.slot)
     reach = max(record.confirmed, held.lsn)
     if mismatch is None and facts.is_standby and facts.flushed < reach:
         raise TransientError(
@@ -82,28 +82,28 @@ def compare(context: RunContext, record: StreamRecord | None, facts: StreamFacts
     return mismatch
 
 
-def present_stream(context: RunContext, facts: StreamFacts) -> StreamRecord:
+def present_stream(lake: ConnectorLake, facts: StreamFacts) -> StreamRecord:
     """Return the record of the stream as the server has it now, in the first epoch and with nothing confirmed."""
-    options = context.config.postgres
+    options = lake.postgres
     return StreamRecord(
         facts.system_id,
         facts.timeline,
         facts.database,
-        context.slot,
+        lake.slot,
         history=facts.history or (),
         database_oid=facts.database_oid,
         asked=repr((options.publication_name, sorted(options.slot_stream_params))),
     )
 
 
-def stream_status(context: RunContext, tables: Sequence[TableSchema]) -> StreamStatus | None:
+def stream_status(lake: ConnectorLake, tables: Sequence[TableSchema]) -> StreamStatus | None:
     """Return the recorded stream and whether the server's slot continues it; None for a lake without a record."""
-    record = context.recorded.read(context.paths.stream)
+    record = lake.record
     if record is None:
         return None
     mismatch: str | None
     try:
-        found = Continuity.of(context, tables).mismatch
+        found = Continuity.of(lake, tables).mismatch
         mismatch, remedy = ("", "") if found is None else (found.message, found.remedy)
     except CdcError as error:
         mismatch, remedy = None, error.message
@@ -120,10 +120,9 @@ def stream_status(context: RunContext, tables: Sequence[TableSchema]) -> StreamS
     )
 
 
-def continuity_finding(context: RunContext) -> Finding | None:
+def continuity_finding(lake: ConnectorLake, tables: Sequence[TableSchema]) -> Finding | None:
     """Return whether the slot continues what the lake holds, for ``check``; None if nothing is recorded yet."""
-    with context.source() as source:
-        found = stream_status(context, source.tables())
+    found = stream_status(lake, tables)
     if found is None:
         return None
     if found.mismatch is None:

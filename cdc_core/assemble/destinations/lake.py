@@ -1,0 +1,206 @@
+"""The lake as a destination: Delta tables equal to the source's, each with its changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.destination import Destination, SnapshotCall, StreamCall
+from cdc_core.assemble.notifications import open_notifier
+from cdc_core.assemble.operations import stream
+from cdc_core.assemble.operations.initial_snapshot import initial_snapshot
+from cdc_core.assemble.own_rows import own_rows
+from cdc_core.assemble.prerequisites import java_finding, lake_finding
+from cdc_core.assemble.quality import rules_findings
+from cdc_core.assemble.signals.own_file import own_signals
+from cdc_core.assemble.sinks import open_lake_sink
+from cdc_core.assemble.slot_destination import OpenedSink, SinkParts, SlotStart
+from cdc_core.assemble.table_snapshots import leave_unread_to_stream
+from cdc_core.engine.reading.delivered import DeliveredFilter
+from cdc_core.engine.reports import Status, StreamReport, StreamStatus, Until
+from cdc_core.engine.start.clashes import clash_findings
+from cdc_core.engine.start.continuity import Continuity, continuity_finding, stream_status
+from cdc_core.engine.start.handover import Proved
+from cdc_core.engine.start.held import require_read
+from cdc_core.engine.start.misfits import misfits
+from cdc_core.engine.start.recorded_stream import RecordedStream
+from cdc_core.engine.start.takeover import LakeTakeover, end_of_lake
+from cdc_core.engine.status import incremental_status, lake_status, own_table_status
+from cdc_core.engine.stream.meter import Meter
+from cdc_core.engine.stream.renewed import with_new_senders
+from cdc_core.engine.stream.run import Hooks
+from cdc_core.errors import CdcError, ConfigError, TableError
+from cdc_core.lsn import Lsn
+from cdc_core.offsets import SlotOffer, StreamEnd
+from cdc_core.postgres.preflight.finding import Finding, bad
+from cdc_core.postgres.source import Source
+from cdc_core.schema.pg_type import PgType
+from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.selection.tables import TableSelection
+from cdc_core.snapshot.notifications import Notifier, OnNotification
+from cdc_core.snapshot.reports import SnapshotReport
+
+
+class LakeDestination(Destination):
+    """The lake. ``wal2lake.lake.path`` may be empty for operations that write nothing."""
+
+    always_published = "t"
+    has_tables = True
+    requires_keys = True
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._lake = context.lake
+
+    @property
+    def claim(self) -> str:
+        """The folder of the tables."""
+        return self._lake.claim
+
+    @property
+    def signal_files(self) -> Sequence[Path]:
+        """The file of this connector in its state folder, and that of ``signal.file`` if it is enabled."""
+        if not self._lake.options.lake_path:
+            return ()
+        signals = self._context.config.signals
+        given = [Path(signals.signal_file)] if "file" in signals.signal_enabled_channels else []
+        return (own_signals(self._context), *given)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the tables on this machine; None if there is none."""
+        base = self._lake.paths.base
+        if not self._lake.options.lake_path:
+            return None
+        if "://" in base and not base.startswith("file://"):
+            raise ConfigError(
+                f"The lake {base} is in an object store, and is not removed by this command.",
+                "Run it without --lake, then remove that folder with the store's own tools.",
+            )
+        path = Path(base.removeprefix("file://")).absolute()
+        return path if path.is_dir() else None
+
+    def known(self, tables: Sequence[TableSchema]) -> set[TableId]:
+        """The tables whose snapshot is in the lake."""
+        return self._lake.known(tables)
+
+    def has_all(self, tables: Sequence[TableSchema]) -> bool:
+        """Whether the snapshots of all these tables are in the lake."""
+        return len(self._lake.known(tables)) == len(tables)
+
+    def place(self) -> Finding:
+        """Whether a commit can be made at the lake's path."""
+        return lake_finding(self._context.config)
+
+    def misfits(self, source: Source, tables: Iterable[TableSchema]) -> Iterator[TableError]:
+        """Yield why tables cannot be written to the lake."""
+        return misfits(self._lake, source, tables)
+
+    def place_findings(self) -> list[Finding]:
+        """Whether the lake's folder can be written, and whether Java starts."""
+        config = self._context.config
+        return [self.place(), java_finding(config, self._context.spark)]
+
+    def table_findings(self, *, is_ready: bool) -> list[Finding]:
+        """Whether rules, the slot's continuity, columns and keys let a run start."""
+        if not is_ready:
+            return []
+        found = rules_findings(self._context)
+        with self._context.source() as source:
+            tables = source.tables()
+            continues = continuity_finding(self._lake, tables)
+            found += [] if continues is None else [continues]
+            found += clash_findings(self._lake, [table for table in tables if source.selection.is_table(table.id)])
+            wrong = list(self.misfits(source, self._context.named_tables(source)))
+        return found + [bad("lake tables", error.message, error.remedy) for error in wrong]
+
+    def add_status(
+        self, found: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
+    ) -> Status:
+        """Add what the lake has recorded, and the positions of its tables; what cannot be read is said there."""
+        if not self._lake.options.lake_path:
+            return found
+        problems: list[str] = []
+        stream: StreamStatus | None = None
+        scope = self._lake.slot
+        try:
+            stream, scope = stream_status(self._lake, tables or ()), self._lake.scope
+        except CdcError as error:
+            problems.append(str(error))
+        includes = TableSelection(self._context.config.selection).includes
+        paths = self._lake.paths
+        statuses, problem = lake_status(paths, scope, tables, rows or {}, rows is not None, includes)
+        return replace(
+            found,
+            tables=tuple(statuses.values()),
+            stream=stream,
+            lake_error=" ".join([*problems, *([problem] if problem else [])]),
+            own_tables=own_table_status(paths, scope),
+            incremental=incremental_status(paths, scope),
+        )
+
+    def end(self, source: Source, tables: Sequence[TableSchema], confirmed: Lsn) -> StreamEnd:
+        """Where the lake's stream ends."""
+        return end_of_lake(self._lake, tables, confirmed)
+
+    def takeover(self, source: Source, tables: Sequence[TableSchema], offer: SlotOffer) -> LakeTakeover:
+        """Fill the lake, or begin after the last event."""
+        return LakeTakeover(self._lake, source, tables, offer)
+
+    def initial_snapshot(self, call: SnapshotCall) -> list[SnapshotReport]:
+        """Read the tables that the snapshot mode requires into the lake."""
+        return initial_snapshot(self._context, call)
+
+    def stream(self, until: Until, hooks: Hooks, call: StreamCall) -> StreamReport:
+        """Merge the slot's changes into the lake."""
+        return with_new_senders(
+            lambda until, hooks: stream.stream(self._context, self, until, hooks, call), until, hooks
+        )
+
+    def require_slot_made(self, tables: Sequence[TableSchema]) -> None:
+        """Raise what a slot that does not exist means for the lake.
+
+        A server that has taken over lacks the slot of a snapshot that was just taken.
+        """
+        Continuity.of(self._lake, tables).require()
+
+    def begin(self, source: Source, tables: Sequence[TableSchema], proved: Proved | None) -> SlotStart:
+        """Prove that the slot continues what the lake has, and record it. Raises SourceError, LakeError."""
+        lake = self._lake
+        if proved is None:
+            proof = Continuity.of(lake, tables)
+            recorded = RecordedStream(lake, source, proof)
+            recorded.join()
+        else:
+            proof, recorded = proved.proof, proved.recorded
+        require_read(lake, recorded.record, proof.held, source, tables)
+        # The publication is not changed here: a table added to it would lack earlier changes.
+        if self._context.renewal_for(source) is not None and lake.mode.first:
+            leave_unread_to_stream(self._context, source, tables)
+        adoption = lake.adoption
+        delivered = None if adoption is None or adoption.fills else DeliveredFilter(adoption.delivered)
+        return SlotStart(recorded, own_rows(self._context, source), delivered, self._recorded_types())
+
+    def notifier(self, listener: OnNotification | None) -> AbstractContextManager[Notifier]:
+        """The notifier of a run, with the lake's table of notifications."""
+        return open_notifier(self._context, listener)
+
+    def open_sink(self, parts: SinkParts) -> OpenedSink:
+        """Open the sink, with the signals of its channels."""
+        return open_lake_sink(self._context, parts)
+
+    def show_rows(self, meter: Meter, tables: Sequence[TableSchema]) -> None:
+        """Show what is in quarantine at the start of a stream, if metrics are served."""
+        if self._context.config.observe.metrics_port:
+            known, _ = lake_status(self._lake.paths, self._lake.scope, tables, {}, False, lambda table: False)
+            quarantined = {str(table): status.quarantined for table, status in known.items() if status.quarantined}
+            meter.metrics.standing((), quarantined)
+
+    def _recorded_types(self) -> list[PgType]:
+        """Return the types of the columns that the lake has, or had: changes with them may wait when one is dropped."""
+        histories = self._lake.schema_log.read().values()
+        versions = [version for history in histories for _, version in sorted(history.versions.items())]
+        return [column.type for version in versions for column in version.table.columns]
