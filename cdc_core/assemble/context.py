@@ -79,7 +79,8 @@ class RunContext:
     def lake(self) -> ConnectorLake:
         """The connector's lake, also where nothing is written to it: an operation that needs it says so."""
         config = self.config
-        return ConnectorLake(config.lake, config.snapshot, config.postgres, self.plan, self.name, self.recorded)
+        copies = str(config.state_path.absolute() / "objects")
+        return ConnectorLake(config.lake, config.snapshot, config.postgres, self.plan, self.name, self.recorded, copies)
 
     @property
     def published_always(self) -> str:

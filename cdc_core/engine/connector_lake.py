@@ -35,7 +35,8 @@ class ConnectorLake:
     """Where a connector's tables are, and what their logs say. Holds nothing open; any thread may use it.
 
     ``plan`` has the types of its tables' columns, ``name`` is ``topic.prefix``. ``recorded`` reads the record of the
-    stream again only when it has changed. Methods raise LakeError if a log cannot be read.
+    stream again only when it has changed. ``copies``: as in ``Storage``. Methods raise LakeError if a log cannot be
+    read.
     """
 
     options: LakeOptions
@@ -44,6 +45,7 @@ class ConnectorLake:
     plan: TypingPlan
     name: str
     recorded: StreamReader = field(default_factory=StreamReader, compare=False, repr=False)
+    copies: str = ""
 
     @property
     def slot(self) -> str:
@@ -56,7 +58,7 @@ class ConnectorLake:
         root = self.options.lake_path
         if root and ":" not in root.partition("/")[0]:
             root = os.path.abspath(root)
-        return LakePaths(root, self.name, Storage.of(self.options))
+        return LakePaths(root, self.name, Storage.of(self.options, self.copies))
 
     @property
     def claim(self) -> str:

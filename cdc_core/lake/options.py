@@ -76,7 +76,8 @@ class LakeOptions:
         "wal2lake.merge.index.max.bytes",
         8 * 1024 * 1024 * 1024,
         "Maximum size in bytes of the indexes of keys of large lake tables, in the folder index of "
-        "wal2lake.state.path on each machine. Those that were not used longest are removed and made again when needed.",
+        "wal2lake.state.path on each machine. Those that were not used longest are removed and made again when needed. "
+        "As many bytes of copies of a lake's recent files in an object store are in its folder objects.",
         parse=at_least(1),
     )
     merge_part_max_bytes: int = option(

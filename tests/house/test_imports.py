@@ -152,7 +152,7 @@ DOORS = {
     ),
     "pyroaring": ("cdc_core/lake/delta/",),
     "confluent_kafka": ("cdc_core/events/kafka/",),
-    "obstore": ("cdc_core/lake/delta/folder.py",),
+    "obstore": ("cdc_core/lake/delta/objects.py",),
     "prometheus_client": ("cdc_core/observe/",),
     "duckdb": (
         "cdc_core/quality/duck.py",

@@ -183,6 +183,7 @@ class _Relay:
         ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), lambda: os.read(0, 1) or ended.set())
         await ended.wait()
+        os._exit(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):

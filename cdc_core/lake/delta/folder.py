@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.errors import LakeError, UnreadableError
-from cdc_core.lake.delta.storage import options_for
+from cdc_core.lake.delta.objects import Objects
+from cdc_core.lake.delta.storage import copies_for, options_for
 
 # Errors of one file or folder; others (network, full disk) concern more than one table.
 NO_ACCESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
@@ -34,23 +35,25 @@ class Folder:
     def __init__(self, path: str, storage: Mapping[str, str] | None = None) -> None:
         self.path = path
         self.uri = delta_uri(path)
-        self._storage = options_for(path, storage) or {}
+        self._remote: Objects | None = None
+        if "://" in self.uri:
+            self._remote = Objects(self.uri, options_for(path, storage) or {}, copies_for(path))
 
     @property
     def is_local(self) -> bool:
         """Whether the folder is on the local disk."""
-        return "://" not in self.uri
+        return self._remote is None
 
-    def open_input(self, name: str) -> Any:
-        """Open a file to be read, by pyarrow."""
-        if self.is_local:
+    def open_input(self, name: str, size: int | None = None) -> Any:
+        """Open a file to be read, by pyarrow. ``size``: its bytes, if they are known."""
+        if self._remote is None:
             return pa.memory_map(str(Path(self.uri) / name))
-        return self._filesystem().open_input_file(name)
+        return self._remote.open_input(name, size)
 
     def open_output(self, name: str) -> Any:
         """Open a new file to be written, by pyarrow. Raises UnreadableError if the folder does not allow it."""
-        if not self.is_local:
-            return self._filesystem().open_output_stream(name)
+        if self._remote is not None:
+            return self._remote.open_output(name)
         try:
             if "/" in name:
                 (Path(self.uri) / name).parent.mkdir(exist_ok=True)
@@ -64,29 +67,30 @@ class Folder:
 
     def content(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
         """Return the bytes of a file, or ``size`` of them. Raises FileNotFoundError."""
-        if self.is_local:
-            with open(Path(self.uri) / name, "rb") as source:
-                source.seek(offset)
-                return source.read() if size is None else source.read(size)
-        with self._filesystem().open_input_file(name) as source:
+        if self._remote is not None:
+            return self._remote.get(name, offset, size)
+        with open(Path(self.uri) / name, "rb") as source:
             source.seek(offset)
-            return bytes(source.read() if size is None else source.read(size))
+            return source.read() if size is None else source.read(size)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a new file, whose name nobody else has."""
-        if not self.is_local:
-            self._put(name, content, "overwrite")
+        if self._remote is not None:
+            self._remote.put(name, content)
             return
         with self.open_output(name) as target:
             target.write(content)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file if there is none of this name; returns whether there was none. It is complete or not there.
+        """Write a file if there is none of this name; returns whether it was written. It is complete or not there.
+
+        A file that exists with this content was written by this call: its content is no other writer's, and the answer
+        of an attempt that was carried out may be lost, on NFS and in object stores.
 
         Raises LakeError on storage without hard links: to rename would replace what another writer has created.
         """
-        if not self.is_local:
-            return self._put(name, content, "create")
+        if self._remote is not None:
+            return self._remote.create(name, content) or self._has(name, content)
         target = Path(self.uri) / name
         # Not beside the target: who lists the log may fail at a file that disappears meanwhile. Readers of a table
         # leave out what begins with an underscore.
@@ -95,7 +99,7 @@ class Folder:
             made.write_bytes(content)
             os.link(made, target)
         except FileExistsError:
-            return False
+            return self._has(name, content)
         except OSError as error:
             if error.errno in _NO_LINKS and made.exists():
                 raise LakeError(
@@ -109,14 +113,17 @@ class Folder:
             made.unlink(missing_ok=True)
         return True
 
+    def _has(self, name: str, content: bytes) -> bool:
+        try:
+            return self.content(name) == content
+        except FileNotFoundError:
+            return False
+
     def size(self, name: str) -> int:
         """Return a file's bytes. Raises FileNotFoundError if it does not exist."""
-        if self.is_local:
-            return (Path(self.uri) / name).stat().st_size
-        size = self._filesystem().get_file_info(name).size
-        if size is None:
-            raise FileNotFoundError(name)
-        return int(size)
+        if self._remote is not None:
+            return self._remote.size(name)
+        return (Path(self.uri) / name).stat().st_size
 
     def names(self, under: str) -> list[str]:
         """Return the names of the files in a folder of this folder (``""``: itself), without their folder."""
@@ -124,57 +131,27 @@ class Folder:
 
     def listed(self, under: str) -> list[tuple[str, float, int]]:
         """As ``names``, each with the time of its last change in seconds since 1970, and its bytes."""
-        if self.is_local:
-            files = list[tuple[str, float, int]]()
-            with os.scandir(Path(self.uri) / under) as found:
-                for each in found:
-                    with suppress(FileNotFoundError):  # removed since it was listed
-                        if each.is_file():
-                            facts = each.stat()
-                            files.append((each.name, facts.st_mtime, facts.st_size))
-            return files
-        import pyarrow.fs
-
-        infos = self._filesystem().get_file_info(pyarrow.fs.FileSelector(under, allow_not_found=True))
-        objects = [info for info in infos if info.type is pyarrow.fs.FileType.File]
-        return [(info.base_name, info.mtime_ns / 1e9, info.size) for info in objects]
+        if self._remote is not None:
+            return self._remote.listed(under)
+        files = list[tuple[str, float, int]]()
+        with os.scandir(Path(self.uri) / under) as found:
+            for each in found:
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    if each.is_file():
+                        facts = each.stat()
+                        files.append((each.name, facts.st_mtime, facts.st_size))
+        return files
 
     def missing(self, names: list[str]) -> list[str]:
-        """Return the files that do not exist; checks each file of a local table."""
-        if self.is_local:
-            return [name for name in names if not (Path(self.uri) / name).exists()]
-        import pyarrow.fs
+        """Return the files that do not exist; checks each of them."""
+        if self._remote is not None:
+            return self._remote.missing(names)
+        return [name for name in names if not (Path(self.uri) / name).exists()]
 
-        infos = self._filesystem().get_file_info(names) if names else []
-        return [info.path for info in infos if info.type is pyarrow.fs.FileType.NotFound]
-
-    def delete(self, name: str) -> None:
-        """Delete a file; a local one may be gone already."""
-        if self.is_local:
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; some may be gone already."""
+        if self._remote is not None:
+            self._remote.delete(names)
+            return
+        for name in names:
             (Path(self.uri) / name).unlink(missing_ok=True)
-        else:
-            self._filesystem().delete_file(name)
-
-    def _put(self, name: str, content: bytes, mode: str) -> bool:
-        """Write an object; ``create``: by a conditional PUT, as delta-rs does, which has no such function for others.
-
-        Returns False if the condition does not hold.
-        """
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-        from obstore.store import from_url
-
-        config = {key: value for key, value in self._storage.items() if key != "aws_allow_http"}
-        client = {"allow_http": True} if "aws_allow_http" in self._storage else {}
-        store: Any = from_url(self.uri, config=config, client_options=client)
-        try:
-            obstore.put(store, name, content, mode=mode)
-        except AlreadyExistsError:
-            return False
-        return True
-
-    def _filesystem(self) -> Any:
-        import pyarrow.fs
-        from deltalake.fs import DeltaStorageHandler
-
-        return pyarrow.fs.PyFileSystem(DeltaStorageHandler(self.uri, self._storage))

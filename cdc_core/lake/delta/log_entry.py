@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +33,7 @@ class LogEntry:
     ``committed``: the commit's own time, later than those before it, if ``has_commit_time``. ``assigns_row_ids``: the
     table has row tracking; ``keeps_row_ids``: rows that were updated or moved have the ids that they had;
     ``highest_row_id``: of the table after the commit, None for no change. ``changes``: files of its change data feed.
+    ``attempt``: no other entry has it, so that a writer knows its own.
 
     A file with another vector than before is removed with the old and added with the new one.
     """
@@ -52,6 +54,7 @@ class LogEntry:
     keeps_row_ids: bool = True
     highest_row_id: int | None = None
     changes: Sequence[DataFile] = ()
+    attempt: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def at(self, made: int) -> LogEntry:
         """Return the entry made at a time, in milliseconds since 1970."""
@@ -83,6 +86,7 @@ class LogEntry:
                 "operation": "WRITE",
                 "operationParameters": {"mode": "Overwrite" if self.replaces else "Append", "partitionBy": "[]"},
                 "engineInfo": ENGINE,
+                "txnId": self.attempt,
                 **({"tags": {_PRESERVED: str(self.keeps_row_ids).lower()}} if self.assigns_row_ids else {}),
                 **(texts(self.metadata) or {}),
             }

@@ -169,7 +169,7 @@ class ParquetFiles:
 
     def read_as(self, file: DataFile, stored: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written under these columns and not committed yet."""
-        with self._folder.open_input(file.path) as source:
+        with self._folder.open_input(file.path, file.size) as source:
             return pq.ParquetFile(source).read(columns=stored.names, use_threads=False)
 
     def write(self, rows: pa.Table, columns: Columns, name: str) -> DataFile:
@@ -177,17 +177,14 @@ class ParquetFiles:
         ready = conform(rows, columns.schema)
         layout, is_large = Layout.of(ready, is_local=self._folder.is_local), has_large_values(ready)
         path = f"{name}-{uuid.uuid4()}.{layout.compression}.parquet"
-        with (
-            self._folder.open_output(path) as target,
-            # With few rows a dictionary costs more time and bytes than it saves.
-            parquet_writer(
-                target, columns.stored, layout, ready.num_rows >= _DICTIONARY_ROWS, statistics=not is_large
-            ) as writer,
-        ):
-            writer.write_table(columns.to_file(ready))
+        # With few rows a dictionary costs more time and bytes than it saves.
+        has_dictionary = ready.num_rows >= _DICTIONARY_ROWS
+        with self._folder.open_output(path) as target:
+            with parquet_writer(target, columns.stored, layout, has_dictionary, statistics=not is_large) as writer:
+                writer.write_table(columns.to_file(ready))
+            size = target.tell()
         if is_large:
             pa.default_memory_pool().release_unused()
-        size = self._folder.size(path)
         bounds = Bounds()
         bounds.cover(columns.shown(ready))
         return DataFile(path, size, ready.num_rows, bounds.minimum, bounds.maximum, bounds.nulls)
@@ -208,27 +205,20 @@ class ParquetFiles:
             layout = Layout.of(rows, is_local=self._folder.is_local)
             path = f"{name}-{uuid.uuid4()}.{layout.compression}.parquet"
             bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
-            with (
-                self._folder.open_output(path) as target,
-                parquet_writer(
-                    target,
-                    columns.stored,
-                    layout,
-                    _stored_names(repeated_columns(rows), columns),
-                    statistics=not is_large,
-                ) as writer,
-            ):
-                while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
-                    writer.write_table(columns.to_file(rows))
-                    bounds.cover(columns.shown(rows))
-                    count, octets = count + rows.num_rows, octets + rows.nbytes
-                    rows = None
-                    if is_large:
-                        pa.default_memory_pool().release_unused()
-                    rows = next(groups, None)
-                    if rows is not None and has_large_values(rows) != is_large:
-                        break
-            size = self._folder.size(path)
+            encoded = _stored_names(repeated_columns(rows), columns)
+            with self._folder.open_output(path) as target:
+                with parquet_writer(target, columns.stored, layout, encoded, statistics=not is_large) as writer:
+                    while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
+                        writer.write_table(columns.to_file(rows))
+                        bounds.cover(columns.shown(rows))
+                        count, octets = count + rows.num_rows, octets + rows.nbytes
+                        rows = None
+                        if is_large:
+                            pa.default_memory_pool().release_unused()
+                        rows = next(groups, None)
+                        if rows is not None and has_large_values(rows) != is_large:
+                            break
+                size = target.tell()
             found.append(DataFile(path, size, count, bounds.minimum, bounds.maximum, bounds.nulls))
         return found
 
@@ -236,7 +226,7 @@ class ParquetFiles:
     def opened(self, file: DataFile) -> Iterator[pq.ParquetFile]:
         """Open a data file. Raises UnreadableError if it does not exist or cannot be read."""
         try:
-            with self._folder.open_input(file.path) as source:
+            with self._folder.open_input(file.path, file.size) as source:
                 yield pq.ParquetFile(source)
         except (OSError, pa.ArrowInvalid) as error:
             # Arrow says so of damaged pages of a file, and of what a store answers, too.

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from cdc_core.lake.delta.machine_folder import MachineFolder
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import Secret
 
@@ -20,16 +23,22 @@ LOG_STORE = ("spark.delta.logStore.s3a.impl", "wal2lake.S3ConditionalLogStore")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Settings of an S3 store; empty ones use each engine's own defaults (AWS's environment and roles)."""
+    """Settings of an S3 store; empty ones use each engine's own defaults (AWS's environment and roles).
+
+    ``copies``: a folder of each machine with copies of the lake's recent files, at most ``copies_max_bytes`` of them
+    (``objects``); empty for none.
+    """
 
     endpoint: str = ""
     region: str = ""
     access_key: str = ""
     secret_key: Secret = field(default_factory=Secret)
     path_style: bool = False
+    copies: str = ""
+    copies_max_bytes: int = 0
 
     @classmethod
-    def of(cls, options: LakeOptions) -> Storage:
+    def of(cls, options: LakeOptions, copies: str = "") -> Storage:
         """Create the settings from the options."""
         return cls(
             options.storage_s3_endpoint,
@@ -37,6 +46,8 @@ class Storage:
             options.storage_s3_access_key,
             options.storage_s3_secret_key,
             options.storage_s3_path_style,
+            copies,
+            options.merge_index_max_bytes,
         )
 
     def for_delta_rs(self) -> dict[str, str]:
@@ -96,6 +107,18 @@ def options_for(path: str, given: Mapping[str, str] | None = None) -> dict[str, 
     if isinstance(path, Location) and is_s3(path):
         return path.storage.for_delta_rs()
     return None
+
+
+def copies_for(path: str) -> MachineFolder | None:
+    """Return this machine's folder of copies of a path's files; None if there is none."""
+    if isinstance(path, Location) and path.storage.copies:
+        return _folder(path.storage.copies, path.storage.copies_max_bytes)
+    return None
+
+
+@cache
+def _folder(path: str, most_bytes: int) -> MachineFolder:
+    return MachineFolder(Path(path), most_bytes, ".object", "copies of the lake's files")
 
 
 def spark_settings(path: str) -> dict[str, str]:

@@ -492,5 +492,4 @@ class DeltaTable:
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Remove files that ``write_stream`` wrote and no commit references."""
-        for file in files:
-            self.folder.delete(file.path)
+        self.folder.delete([file.path for file in files])

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.machine_folder import MachineFolder
 from cdc_core.lake.index.fingerprints import Wanted
-from cdc_core.lake.index.folder import IndexFolder
 from cdc_core.lake.index.index_file import FileIndex, IndexedFile, open_index, write_index
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 
@@ -118,7 +118,7 @@ class KeyPositions:
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder = IndexFolder(folder, max_bytes)
+        self._folder = MachineFolder(folder, max_bytes, ".keys", "indexes of keys")
         self._open: OrderedDict[tuple[_Key, str, int, int], _Open] = OrderedDict()
         self._files: dict[_Key, dict[str, DataFile]] = {}
         self._missing: dict[_Key, int] = {}
@@ -195,7 +195,7 @@ class KeyPositions:
     def _forget_removed(self, key: _Key, files: Sequence[DataFile]) -> None:
         """Remove the indexes of files that were part of the table at the last search and no longer are.
 
-        Those that another process saw last remain until they are too old (``IndexFolder``).
+        Those that another process saw last remain until they are too old (``MachineFolder``).
         """
         before, now = self._files.get(key, {}), {file.path: file for file in files}
         for path in before.keys() - now.keys():

@@ -76,13 +76,12 @@ class _Retention:
 
 def _remove_changes(table: DeltaTable, hours: int) -> int:
     """Remove change data files of this age; returns their number. No later commit names a file once it is written."""
-    count = 0
+    gone = list[str]()
     with suppress(FileNotFoundError):
-        for name, changed, _ in table.folder.listed(CHANGES):
-            if time.time() - changed >= 3600 * hours:
-                table.folder.delete(f"{CHANGES}/{name}")
-                count += 1
-    return count
+        listed = table.folder.listed(CHANGES)
+        gone = [f"{CHANGES}/{name}" for name, changed, _ in listed if time.time() - changed >= 3600 * hours]
+        table.folder.delete(gone)
+    return len(gone)
 
 
 def _clean_log(table: DeltaTable, *, checkpoint: bool = False) -> None:
@@ -120,6 +119,5 @@ def _remove(table: DeltaTable, kept: _Retention, unnamed_hours: Mapping[re.Patte
         total += octets
         if kept.is_over(seconds, total):
             gone.append(name)
-    for name in gone:
-        table.folder.delete(name)
+    table.folder.delete(gone)
     return len(gone)

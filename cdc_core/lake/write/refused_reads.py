@@ -199,4 +199,4 @@ def _placed(reads: pa.Table, after: int) -> pa.Table:
 def discard(lake: DeltaTable, files: Sequence[RefusedFile]) -> None:
     """Remove files of refused rows."""
     for file in files:
-        lake.folder.delete(file.path)
+        lake.folder.delete([file.path])

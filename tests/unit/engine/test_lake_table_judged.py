@@ -98,6 +98,6 @@ def test_what_cannot_be_judged_is_an_error_and_not_a_pass(table, tmp_path, monke
 def test_a_file_that_is_gone_is_said_and_not_a_rule(table, tmp_path):
     lake = DeltaTable.open(table.lake)
     for file in lake.files:
-        lake.folder.delete(file.path)
+        lake.folder.delete([file.path])
     with pytest.raises((LakeError, OSError)):
         judged(table, tmp_path, rules=[("low", "after.id < 100")])

@@ -1,12 +1,13 @@
-"""The folder with the index files of one machine, bounded in bytes: the files that were not used longest are removed.
+"""A folder of files that save work on one machine, bounded in bytes: those that were not used longest are removed.
 
+Indexes of keys are such files (``lake/index``), and copies of objects of a store (``objects``).
 Also removed is what was not used for a week.
 
 Processes of one machine share it without locks. A file is written under a name of its own and renamed, so it is there
 as a whole or not at all; two processes that write the same one write the same content; a removed file stays readable
 for those who have mapped it. Its modification time is the time of its last use.
 
-Nothing here is an error: an index that cannot be written or was removed is made again from its data file.
+Nothing here is an error: a file that cannot be written or was removed is made or read again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import BinaryIO
 
 from cdc_core.private_files import create_private, private_folder
 
-_SUFFIX = ".keys"
 _TEMPORARY = ".new"
 # What a killed process left; no index takes as long to write.
 _LEFT_SECONDS = 3_600.0
@@ -36,22 +36,27 @@ _UNUSED_SECONDS = 7 * 86_400.0
 _log = logging.getLogger(__name__)
 
 
-class IndexFolder:
-    """Index files by name. ``max_bytes`` bounds their sum; a single larger file is removed as soon as it is written."""
+class MachineFolder:
+    """Files by name, which end with ``suffix``; ``content`` says in messages what they are.
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
+    ``max_bytes`` bounds their sum; a single larger file is removed as soon as it is written.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, suffix: str, content: str) -> None:
         self.path = path
         self._max = max_bytes
+        self._suffix = suffix
+        self._content = content
         self._bytes: int | None = None
         self._written = 0
         self._told: set[str] = set()
 
     def of(self, name: str) -> Path:
-        """Return the path of an index file, which may not exist."""
-        return self.path / f"{name}{_SUFFIX}"
+        """Return the path of a file, which may not exist."""
+        return self.path / f"{name}{self._suffix}"
 
-    def save(self, name: str, write: Callable[[BinaryIO], None]) -> bool:
-        """Write an index file; returns whether it is there. A failure is logged once."""
+    def save(self, name: str, write: Callable[[BinaryIO], object]) -> bool:
+        """Write a file; returns whether it is there. A failure is logged once."""
         new = self.path / f"{name}.{uuid.uuid4().hex}{_TEMPORARY}"
         try:
             private_folder(self.path)
@@ -65,8 +70,9 @@ class IndexFolder:
                 new.unlink(missing_ok=True)
             self._tell(
                 "write",
-                "The folder %s for indexes of keys cannot be written (%s): they are made again in every round.",
+                "The folder %s for %s cannot be written (%s): every round does their work again.",
                 self.path,
+                self._content,
                 error.strerror,
             )
             return False
@@ -104,8 +110,9 @@ class IndexFolder:
                 if now - used < _SOON_SECONDS:
                     self._tell(
                         "bound",
-                        "Indexes of keys need more than %s bytes: some are removed and made again while they are in "
-                        "use, which makes rounds slower.",
+                        "%s need more than %s bytes: some are removed and made again while they are in use, which "
+                        "makes rounds slower.",
+                        self._content.capitalize(),
                         self._max,
                     )
         self._bytes = octets
@@ -117,9 +124,9 @@ class IndexFolder:
             for entry in entries:
                 with suppress(OSError):
                     facts = entry.stat()
-                    if entry.name.endswith(_SUFFIX) and now - facts.st_mtime > _UNUSED_SECONDS:
+                    if entry.name.endswith(self._suffix) and now - facts.st_mtime > _UNUSED_SECONDS:
                         os.unlink(entry.path)
-                    elif entry.name.endswith(_SUFFIX):
+                    elif entry.name.endswith(self._suffix):
                         found.append((facts.st_mtime, facts.st_size, Path(entry.path)))
                     elif entry.name.endswith(_TEMPORARY) and now - facts.st_mtime > _LEFT_SECONDS:
                         os.unlink(entry.path)
