@@ -11,7 +11,7 @@ from cdc_core.assemble.slot_destination import OpenedSink, SinkParts
 from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.round.lake import Lake, SourceWatch, Work
+from cdc_core.engine.round.lake import Lake, SourceWatch
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.schema.catalogue import Catalogue
@@ -22,10 +22,11 @@ from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.steps import SchemaSteps
 from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.engine.start.misfits import uncarried
-from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.slice.jobs import Work
 from cdc_core.lake.slice.lake_tables import LakeTables
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.write import LakeWriter
+from cdc_core.lake.table import LakeTable
 from cdc_core.postgres.source import Source
 from cdc_core.schema.changes import Decision, PauseCause, Verdict
 from cdc_core.schema.table import TableSchema
@@ -95,9 +96,7 @@ def _source_watch(context: RunContext, source: Source, catalogue: Catalogue, spa
     paths, policy, log = lake.paths, lake.options.schema_policy, lake.schema_log
     tables = KnownTables(log)
     pauses = Pauses(log, tables, catalogue, policy)
-    steps = SchemaSteps(
-        lake.plan, lambda table: None if (opened := DeltaTable.open(paths.lake(table))) is None else opened.schema
-    )
+    steps = SchemaSteps(lake.plan, lambda table: LakeTable(paths, lake.scope, table).schema())
     decisions = SchemaDecisions(steps, policy, _refusing(lake, source))
     versions = SchemaVersions(log, tables, pauses, steps, decisions, reads_new_tables=lake.mode.first)
     unsent = UnsentChanges(paths, lake.scope, context.renewal_for(source))

@@ -222,8 +222,7 @@ class _Readable:
 
 
 def _readable(context: RunContext, source: Source, wanted: Collection[TableId], unsent: UnsentChanges) -> _Readable:
-    from cdc_core.lake.delta.table import DeltaTable
-    from cdc_core.lake.positions import lake_position
+    from cdc_core.lake.table import LakeTable
 
     expect_server(context.lake, source)
     tables = [streamed(table) for table in source.catalog.tables(wanted.__contains__)]
@@ -237,7 +236,7 @@ def _readable(context: RunContext, source: Source, wanted: Collection[TableId], 
     merged: dict[TableId, Lsn | None] = {}
     for table in tables:
         try:
-            lsn = lake_position(DeltaTable.open(context.lake.paths.lake(table.id)), context.lake.scope, table.id).lsn
+            lsn = LakeTable(context.lake.paths, context.lake.scope, table.id).place().lsn
             merged[table.id] = None if lsn is None else Lsn(lsn)
         except LakeError as error:
             failed[table.id] = error

@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_core.errors import CdcError, UnreadableError
-from cdc_core.lake.delta.readable import open_own
 from cdc_core.lake.delta.storage import Storage
 from cdc_core.lake.epochs import scope_of
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lake.stores.stream_log import StreamLog, StreamReader, StreamRecord
+from cdc_core.lake.table import LakeTable
 from cdc_core.offsets import Adoption
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.schema.table import TableId, TableSchema
@@ -110,10 +109,10 @@ class ConnectorLake:
         known, unusable, scope = set(), dict[TableId, CdcError](), self.scope
         for table in tables:
             try:
-                lake = open_own(self.paths.lake(table.id))
+                place = LakeTable(self.paths, scope, table.id).place(is_own=True)
             except UnreadableError as error:
                 unusable[table.id] = error
                 continue
-            if lake_position(lake, scope, table.id).token is not None:
+            if place.token is not None:
                 known.add(table.id)
         return known, unusable

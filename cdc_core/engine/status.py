@@ -11,19 +11,15 @@ from datetime import datetime
 from cdc_core.engine.reports import OwnTableStatus, Paused, TableStatus
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.errors import CdcError, SourceError
-from cdc_core.lake.delta.readable import open_complete
-from cdc_core.lake.delta.row_count import row_count
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import EpochRows, epoch_of
+from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import LakePosition, changelog_position, lake_position, schema_version_app
-from cdc_core.lake.stores.changelog import commit_time, count_after
 from cdc_core.lake.stores.progress_log import ProgressLog
-from cdc_core.lake.stores.quarantine import waiting_reasons
 from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.lake.stores.snapshot_log import read_times
 from cdc_core.lake.stores.staged_rows import StagedRows
 from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.lake.stores.stream_tables import last_row
+from cdc_core.lake.table import LakeTable, TablePosition
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connect import connect
 from cdc_core.postgres.options import PostgresOptions
@@ -87,11 +83,10 @@ def lake_status(
             return TableStatus(table.id, table.lake_key, *unknown, rows.get(table.id), paused, error=_said(error))
 
     def read(table: TableSchema) -> TableStatus:
-        opened = open_complete(paths.lake(table.id))
-        lake = lake_position(opened, scope, table.id)
-        changes = open_complete(paths.changelog(table.id))
-        changelog = changelog_position(changes, scope, table.id)
-        waiting, reasons = waiting_reasons(paths.quarantine(table.id), lake)
+        known = LakeTable(paths, scope, table.id)
+        found = known.position(is_complete=True)
+        lake, changelog = found.place, found.changelog
+        waiting, reasons = known.quarantined(lake)
         history = histories.get(table.id, TableHistory({}))
         return TableStatus(
             table.id,
@@ -99,14 +94,14 @@ def lake_status(
             None if lake.token is None else Lsn(lake.token),
             None if changelog is None else Lsn(changelog.commit_lsn),
             None if lake.lsn is None else Lsn(lake.lsn),
-            None if opened is None else opened.version,
-            row_count(paths.lake(table.id)) if count and opened is not None else None,
+            found.version,
+            known.row_count() if count and found.exists else None,
             rows.get(table.id),
-            _paused(history, changes, lake, scope),
+            _paused(history, found),
             waiting,
             reasons=reasons,
-            reread=_reread(history, opened, scope, table.id),
-            up_to=_last_change(changes, lake, scope) or taken.get((table.id, lake.merge_token)),
+            reread=TableVersions.of(history, found.schema_version).reread or "",
+            up_to=found.up_to() or taken.get((table.id, lake.merge_token)),
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -120,12 +115,8 @@ def own_table_status(paths: LakePaths, scope: str) -> tuple[OwnTableStatus, ...]
     def look(table: StreamTable) -> OwnTableStatus | None:
         name = table.id.table
         try:
-            opened = open_complete(table.path(paths))
-            position = changelog_position(opened, scope, table.id)
-            if opened is None or position is None:
-                return None
-            lsn = Lsn(position.commit_lsn)
-            return OwnTableStatus(name, lsn, commit_time(EpochRows.of(opened, scope), lsn))
+            last = last_row(table, paths, scope)
+            return None if last is None else OwnTableStatus(name, Lsn(last[0]), last[1])
         except (CdcError, OSError) as error:
             return OwnTableStatus(name, error=_said(error))
 
@@ -177,18 +168,6 @@ def _times_of_snapshots(paths: LakePaths, scope: str) -> dict[tuple[TableId, int
         return {}
 
 
-def _last_change(changelog: DeltaTable | None, lake: LakePosition, scope: str) -> datetime | None:
-    """Return when the source committed the last change that the lake table has; None if it has no change."""
-    if changelog is None or lake.lsn is None:
-        return None
-    return commit_time(EpochRows.of(changelog, scope), lake.lsn)
-
-
-def _reread(history: TableHistory, lake: DeltaTable | None, scope: str, table: TableId) -> str:
-    in_force = None if lake is None else lake.txn(schema_version_app(scope, table))
-    return TableVersions.of(history, in_force).reread or ""
-
-
 def _said(error: Exception) -> str:
     return str(error) if isinstance(error, CdcError) else f"It cannot be read ({type(error).__name__})."
 
@@ -196,15 +175,12 @@ def _said(error: Exception) -> str:
 def paused_now(paths: LakePaths, scope: str, table: TableId) -> Paused | None:
     """Return why a table is paused, from the logs alone; None if it is not."""
     history = SchemaLog(paths.schema_versions, {}).read().get(table)
-    lake = lake_position(DeltaTable.open(paths.lake(table)), scope, table)
-    return _paused(history, DeltaTable.open(paths.changelog(table)), lake, scope)
+    return _paused(history, LakeTable(paths, scope, table).position())
 
 
-def _paused(
-    history: TableHistory | None, changelog: DeltaTable | None, lake: LakePosition, scope: str
-) -> Paused | None:
+def _paused(history: TableHistory | None, found: TablePosition) -> Paused | None:
     if history is None or history.paused is None:
         return None
-    waiting = 0 if changelog is None else count_after(EpochRows.of(changelog, scope), lake.merged)
-    found = history.paused
-    return Paused(found.reason, found.remedy, found.since, waiting, found.cause is PauseCause.CHANGES_REFUSED)
+    pause = history.paused
+    is_by_rules = pause.cause is PauseCause.CHANGES_REFUSED
+    return Paused(pause.reason, pause.remedy, pause.since, found.unmerged(), is_by_rules)

@@ -27,11 +27,10 @@ from cdc_core.lake.compare.between import ShownBySource, between
 from cdc_core.lake.compare.judge import touched_keys
 from cdc_core.lake.compare.key_texts import key_texts
 from cdc_core.lake.compare.target import Target
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.positions import changelog_position, lake_position
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
 from cdc_core.lake.slice.task import SliceTask
+from cdc_core.lake.table import LakeTable
 from cdc_core.lsn import last_begin
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.reconcile.read_plan import Reading, has_texts
@@ -129,9 +128,9 @@ class Repair:
         deadline, table, scope = time.monotonic() + self.wait_seconds, target.table.id, self.slices.scope
         while True:
             confirmed, streams = self.slot.position()
-            place = lake_position(DeltaTable.open(self.slices.paths.lake(table)), scope, table)
-            position = changelog_position(DeltaTable.open(self.slices.paths.changelog(table)), scope, table)
-            has_backlog = position is not None and position.commit_lsn > place.merged
+            found = LakeTable(self.slices.paths, scope, table).position()
+            place, end = found.place, found.changelog
+            has_backlog = end is not None and end.commit_lsn > place.merged
             passed = 0 if has_backlog else int(confirmed)
             if max(passed, place.merged) >= reached or not streams:
                 break
@@ -147,7 +146,7 @@ class Repair:
     def _waiting(self, target: Target, shown: ShownBySource, keys: pa.Table) -> np.ndarray:
         """Return which keys have changes that the rows show and the lake table does not have. Shape: bool[K]"""
         slices, table = self.slices, target.table.id
-        place = lake_position(DeltaTable.open(slices.paths.lake(table)), slices.scope, table)
+        place = LakeTable(slices.paths, slices.scope, table).place()
         version = replace(target.version, place=place)
         waiting = self.slot.upto(shown.lsn)
         found = between(target.typer, target.changelog, slices.paths, slices.scope, shown, version, waiting)

@@ -21,12 +21,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cdc_core.errors import OlderTransactionsError
-from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import lake_position, schema_version_app
 from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.lake.stores.snapshot_log import read_snapshots
+from cdc_core.lake.table import LakeTable
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.sender_renewal import SenderRenewal
 
@@ -136,14 +135,13 @@ def _is_new(
     paths: LakePaths, scope: str, table: TableSchema, history: TableHistory, attempts: set[int], marks: Marks
 ) -> bool:
     """``attempts`` are the LSNs of the table's snapshots, finished or not."""
-    opened = DeltaTable.open(paths.lake(table.id))
-    number = None if opened is None else opened.txn(schema_version_app(scope, table.id))
-    if lake_position(opened, scope, table.id).token is None:
+    found = LakeTable(paths, scope, table.id).position()
+    if found.place.token is None:
         before = [
             schema_version for number, schema_version in history.versions.items() if history.lsns[number] in attempts
         ]
     else:
-        before = [schema_version for schema_version in history.versions.values() if schema_version.number == number]
+        before = [each for each in history.versions.values() if each.number == found.schema_version]
     return all(marks(schema_version.table) != marks(table) for schema_version in before)
 
 

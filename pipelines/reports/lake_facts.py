@@ -106,22 +106,22 @@ class LakeFacts:
     def _fields(self, table: TableId) -> Sequence[Any]:
         """The lake table's columns when the run first reported it; empty if it does not exist."""
         if table not in self._opened and self._site.lake_path:
-            from cdc_core.lake.delta.table import DeltaTable
+            from cdc_core.lake.table import LakeTable
 
             try:
-                opened = DeltaTable.open(self._site.paths().lake(table))
+                schema = LakeTable(self._site.paths(), "", table).schema()
             except CdcError:
-                opened = None
-            self._opened[table] = [] if opened is None else list(opened.schema)
+                schema = None
+            self._opened[table] = [] if schema is None else list(schema)
         return self._opened.get(table, [])
 
     def rows(self, table: TableId) -> int | None:
         """The number of rows according to the Delta log; None if unknown."""
         if not self._site.lake_path:
             return None
-        from cdc_core.lake.delta.row_count import row_count
+        from cdc_core.lake.table import LakeTable
 
-        return row_count(self._site.paths().lake(table))
+        return LakeTable(self._site.paths(), "", table).row_count()
 
 
 def data_docs_link(site: Site, index: Path) -> dg.MetadataValue[Any]:

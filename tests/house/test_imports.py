@@ -61,6 +61,7 @@ FLOORS = {
         {"slice"},
         {"chunks"},
         {"compare"},
+        {"table"},
     ],
     "cdc_core.engine": [
         {"options", "run_state"},

@@ -57,18 +57,17 @@ def test(
 
 
 def _judged(context: RunContext, checks: TableChecks, table: TableSchema) -> LakeJudgement:
-    from cdc_core.lake.checks.lake_table import judge_lake_table
-    from cdc_core.lake.delta.readable import open_own
+    from cdc_core.lake.table import LakeTable
 
     started = time.monotonic()
     try:
-        lake = open_own(context.lake.paths.lake(table.id))
-        if lake is None:
-            return LakeJudgement(table.id, reason="it is not in the lake yet")
-        report = judge_lake_table(checks, table, lake)
+        judged = LakeTable(context.lake.paths, context.lake.scope, table.id).judge(checks, table)
     except (NotJudgedError, UnreadableError) as error:
         return LakeJudgement(table.id, reason=_text(error))
-    return LakeJudgement(table.id, lake.version, report, seconds=time.monotonic() - started)
+    if judged is None:
+        return LakeJudgement(table.id, reason="it is not in the lake yet")
+    version, report = judged
+    return LakeJudgement(table.id, version, report, seconds=time.monotonic() - started)
 
 
 def _text(error: CdcError) -> str:

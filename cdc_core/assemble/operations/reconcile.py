@@ -200,15 +200,14 @@ def _gone(
     source: Source, records: Records, captured: Sequence[TableSchema], tables: Sequence[TableId] | None
 ) -> list[TableId]:
     """Return those of ``tables`` (None: of all) that have a lake table, and that the source does not have any more."""
-    from cdc_core.lake.delta.table import DeltaTable
-    from cdc_core.lake.positions import lake_position
+    from cdc_core.lake.table import LakeTable
 
     known = {table.id for table in captured}
     found = []
     for name in sorted(records.histories) if tables is None else sorted({*tables} & {*records.histories}):
         if name not in known and source.catalog.current(name) is None:
-            lake = DeltaTable.open(records.paths.lake(name))
-            found += [name] if lake_position(lake, records.scope, name).token is not None else []
+            place = LakeTable(records.paths, records.scope, name).place()
+            found += [name] if place.token is not None else []
     return found
 
 

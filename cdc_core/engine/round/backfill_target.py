@@ -8,15 +8,15 @@ what they wrote is loaded again.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 
-from cdc_core.engine.round.lake import SourceWatch, Work
+from cdc_core.engine.round.lake import SourceWatch
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome, ChunkTask
 from cdc_core.lake.schema.features import announce
+from cdc_core.lake.slice.jobs import Work
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.write.refused_reads import told
 from cdc_core.lsn import last_begin
@@ -100,12 +100,8 @@ class BackfillTarget:
         return run_tasks(self._work.spark(), [[order]], ChunkTask(self._work.task), name)
 
     def _note_applied(self, target: Merge, outcome: ChunkOutcome) -> None:
-        merge_state = self._states.of(target.table.id)
-        merge_state.merged = max(merge_state.merged or 0, target.to_lsn)
+        version = None if outcome.applied is None else outcome.applied.version
+        self._states.of(target.table.id).chunks_written(target.to_lsn, version, refused=bool(outcome.refused))
         if outcome.refused:
-            merge_state.waiting = True
             found = (target.table.id, f"{outcome.refused:,}", told(outcome.reasons))
             _log.warning("%s: %s rows that were read are in quarantine (%s).", *found)
-        if outcome.applied is not None:
-            merge_state.shown = target.to_lsn
-            merge_state.version, merge_state.checked_at = outcome.applied.version, time.monotonic()

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from cdc_core.clock import now_us
-from cdc_core.engine.round.table_state import MergeState, MergeStates
+from cdc_core.engine.round.merge_state import MergeState
+from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.errors import CdcError
-from cdc_core.lake.maintenance.retention import DAY_US, expire_changes
+from cdc_core.lake.maintenance.retention import DAY_US
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
-from cdc_core.lake.stores.quarantine import first_waiting
 from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.lake.stores.stream_tables import expire_rows
+from cdc_core.lake.table import LakeTable
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
-
-_ANY = 2**62  # greater than any LSN
 
 
 class Expiry:
@@ -41,20 +42,22 @@ class Expiry:
             return
         self._done_on = today
         for table, merge_state in self._merge_states:
+            upto = self._needless(merge_state, (needed or {}).get(table))
+            place = LakePosition(merge_state.token, merge_state.shown) if merge_state.waiting else None
             self._expire(
-                table, self._paths.changelog(table), self._needless(table, merge_state, (needed or {}).get(table)), now
+                table, partial(LakeTable(self._paths, self._scope, table).expire, upto, now, self._days, place)
             )
         for own in StreamTable:
             # Nothing reads them again.
-            self._expire(own.id, own.path(self._paths), _ANY, now)
+            self._expire(own.id, partial(expire_rows, own, self._paths, self._scope, now, self._days))
 
-    def _expire(self, table: TableId, path: str, upto: int | None, now: int) -> None:
+    def _expire(self, table: TableId, expire: Callable[[], object]) -> None:
         try:
-            expire_changes(path, self._scope, table, upto, now, self._days)
+            expire()
         except CdcError as error:
             _log.warning("Expired changes of %s were not removed; the next attempt follows. %s", table, error.message)
 
-    def _needless(self, table: TableId, merge_state: MergeState, needed: int | None) -> int | None:
+    def _needless(self, merge_state: MergeState, needed: int | None) -> int | None:
         """Return the LSN up to which no change of a table is needed; None if every change may be needed.
 
         Read later than by their merge are: by a replay, the changes in quarantine; by an incremental snapshot, those
@@ -67,8 +70,4 @@ class Expiry:
             return None
         if needed is not None:
             upto = min(upto, needed)
-        if merge_state.waiting:
-            place = LakePosition(merge_state.token, merge_state.shown)
-            first = first_waiting(self._paths.quarantine(table), place)
-            upto = upto if first is None else min(upto, first - 1)
         return upto

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.reread_limit import RereadLimit
@@ -34,16 +32,14 @@ def note_failure(
         raise error
     merge_state = states.of(table)
     has_failed_before = merge_state.failed_at is not None
-    merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
-    # The failed slice may have written to its quarantine table, so that is read in the next round.
-    merge_state.waiting = True
+    # After a re-read there is nothing to wait for.
+    merge_state.failed(str(error), is_retried=not isinstance(error, RereadNeededError), of_slice=True)
     if isinstance(error, (ChangesRefusedError, MissingKeyError)):
         pauses.pause(table, PauseCause.CHANGES_REFUSED, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, RereadNeededError):
         pauses.want_reread(table, error.message)
         # Where the policy has paused it instead, a replay re-reads it: its changes would be refused again.
         pauses.require_reread(table, error.message)
-        merge_state.failed_at = None  # there is nothing to wait for
         if error.remedy and not limit.allows(table):
             pauses.pause(table, PauseCause.REREAD_LIMIT, error.message, error.remedy, merge_state.merged or 0)
     elif isinstance(error, TransientError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from cdc_core.engine.schema.catalogue_watch import CatalogueWatch
 from cdc_core.engine.schema.known_tables import KnownTables
@@ -12,7 +11,6 @@ from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.slice.task import SliceTask
 from cdc_core.snapshot.reread import Rereads
 
 
@@ -23,15 +21,6 @@ class Lake:
     paths: LakePaths
     scope: str
     options: LakeOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """How slices are processed: ``task`` in the session of ``spark``, several tasks for more than ``split_rows``."""
-
-    spark: Callable[[], Any]
-    task: SliceTask
-    split_rows: int
 
 
 @dataclass(frozen=True, slots=True)

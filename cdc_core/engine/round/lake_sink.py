@@ -16,9 +16,8 @@ from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.backfill_target import BackfillTarget
 from cdc_core.engine.round.expiry import Expiry
-from cdc_core.engine.round.jobs import run_upkeep
 from cdc_core.engine.round.judgements import Judgements
-from cdc_core.engine.round.lake import Lake, SourceWatch, Work
+from cdc_core.engine.round.lake import Lake, SourceWatch
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.round import Rounds
@@ -29,11 +28,12 @@ from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
 from cdc_core.errors import TableError, TransientError
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.positions import ChangelogPosition
+from cdc_core.lake.slice.jobs import Work, run_upkeep
 from cdc_core.lake.slice.order import Replay
 from cdc_core.lake.stores.rounds import RoundLog
 from cdc_core.lake.stores.stream_tables import StreamTables
 from cdc_core.lsn import Lsn
-from cdc_core.quality import NONE_RECENT, ConstraintsSeen
+from cdc_core.quality import ConstraintsSeen
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
@@ -187,7 +187,7 @@ class LakeSink:
             self._last_reads.pop(table, None)
         if merge_state.versions.paused is not None:
             watch.pauses.resume(table, self._merge_states.passed)
-        merge_state.failed_at, merge_state.recent = None, NONE_RECENT
+        merge_state.begin_again()
         return reads
 
     def can_merge(self, table: TableId) -> bool:
@@ -232,8 +232,7 @@ class LakeSink:
         self._reread_tries[table] = self._reread_tries.get(table, 0) + is_counted(error)
         if isinstance(error, TransientError) and self._reread_tries[table] < _REREAD_TRIES:
             _log.warning("%s could not be re-read; retrying later: %s", table, error.message)
-            merge_state = self._merge_states.of(table)
-            merge_state.failed_at, merge_state.error = time.monotonic(), str(error)
+            self._merge_states.of(table).failed(str(error))
             return
         remedy = remedy_then_replay(error, table)
         self._watch.pauses.pause(table, PauseCause.REREAD_FAILED, error.message, remedy, passed)

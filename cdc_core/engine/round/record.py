@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from cdc_core.engine.round.table_state import MergeState, MergeStates
+from cdc_core.engine.round.merge_state import MergeState
+from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.lake.stores.rounds import RecordedTable, RoundLog, TableState
 from cdc_core.lsn import Lsn, last_begin
 

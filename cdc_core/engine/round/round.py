@@ -27,8 +27,7 @@ from cdc_core import failpoints
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import MergeReport, RoundReport
 from cdc_core.engine.round.failures import note_failure
-from cdc_core.engine.round.jobs import long_merges, run_orders
-from cdc_core.engine.round.lake import SourceWatch, Work
+from cdc_core.engine.round.lake import SourceWatch
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.outcomes import cpu_parts, merge_report, refused
 from cdc_core.engine.round.record import Cuts
@@ -39,11 +38,11 @@ from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import MissingRowsError
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.schema.features import announce
+from cdc_core.lake.slice.jobs import Work, long_merges, run_orders
 from cdc_core.lake.slice.order import Replay, SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lsn import Lsn
-from cdc_core.quality import RecentChanges
 from cdc_core.schema.table import TableId
 
 
@@ -119,9 +118,8 @@ class Rounds:
             if merge_state.loses_changes:
                 continue
             last = batch.last_commit(table)
-            merge_state.backlog = last
-            merge_state.changelog = ChangelogPosition(*(batch.open_at(table) or (last,)))
-            merge_state.whole = max((w for w in (merge_state.whole, batch.complete_to(table)) if w), default=None)
+            end = ChangelogPosition(*(batch.open_at(table) or (last,)))
+            merge_state.appended(last, end, batch.complete_to(table))
 
     def _note_merges(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[MergeReport]:
         self.has_rest = any(outcome.waits for outcome in outcomes)
@@ -130,31 +128,14 @@ class Rounds:
 
     def _note_merge(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
-        merge_state, done = self._states.of(order.table), outcome.done
         if outcome.error is not None:
             paths, pauses = self._work.task.paths, self._watch.pauses
             note_failure(order.table, outcome.error, self._states, pauses, paths, self._reread_limit)
             return None
         if outcome.lost is not None or order.merge is None:
             return None
-        merge_state.failed_at = None
-        merge_state.merged = outcome.merged
-        if outcome.waits:
-            # As after a failure: what the slice wrote to its quarantine table is read by the next round.
-            merge_state.waiting = True
-        elif done.quarantined is not None:
-            merge_state.waiting = bool(done.quarantined.waiting)
-        if outcome.lake is not None:
-            self._states.note_merged(order.table, outcome.lake.version, outcome.lake.lsn, outcome.lake.identity)
-        merge_state.versions.in_force = max(merge_state.versions.in_force, order.schema.schema_version)
-        if merge_state.backlog is not None and outcome.merged is not None and merge_state.backlog <= outcome.merged:
-            merge_state.backlog = None
-        if done.check is not None:
-            counts = done.check.rows, done.check.quarantined
-            merge_state.recent = (
-                RecentChanges() if order.merge.replay is not None else merge_state.recent.and_also(*counts)
-            )
-        return None if done.applied is None else merge_report(outcome, done.applied)
+        self._states.merge_done(order, outcome)
+        return None if outcome.applied is None else merge_report(outcome, outcome.applied)
 
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
         """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""

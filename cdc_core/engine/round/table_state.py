@@ -1,4 +1,4 @@
-"""Merge state of each table: position of its changelog, position and schema version of its lake table."""
+"""The merge states of all tables: the one place for what a run knows of a table (``merge_state``)."""
 
 from __future__ import annotations
 
@@ -7,102 +7,28 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from cdc_core.engine.round.lake import Lake, SourceWatch
+from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.trouble import Trouble, trouble_of
 from cdc_core.errors import UnreadableError
-from cdc_core.lake.delete_columns import check_mode
-from cdc_core.lake.delta.foreign import foreign_commit
-from cdc_core.lake.delta.readable import open_complete
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import EpochRows, epoch_of
-from cdc_core.lake.positions import (
-    ChangelogPosition,
-    changelog_app,
-    changelog_position,
-    has_rows_of_changes,
-    is_of_earlier_epoch,
-    lake_position,
-    schema_version_app,
-)
-from cdc_core.lake.stores.changelog import last_schema_version
+from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.slice.order import SliceOrder
+from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.stores.rounds import RecordedTable
-from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
+from cdc_core.lake.table import LakeTable
 from cdc_core.lsn import Lsn
-from cdc_core.quality import NONE_RECENT, RecentChanges
 from cdc_core.schema.changes import PauseCause
 from cdc_core.schema.table import TableId
 
 _log = logging.getLogger(__name__)
 
 _THREADS = 8
-_RETRY_SECONDS = 10.0
 # Maintenance by other processes creates versions and expires earlier ones; they are detected within minutes.
 _MAINTAINED_SECONDS = 120.0
 _MAINTAINED_TABLES = 4
-
-
-@dataclass(slots=True)
-class MergeState:
-    """State of one table. ``backlog`` is the newest commit in its changelog that the lake table may lack.
-
-    It may be the commit of a transaction that is incomplete; it is merged once the stream is past it. ``waits_for`` is
-    an LSN that the stream must have passed before the first merge (``snapshot/copy/resume``), or None.
-    ``waiting``: its quarantine table may contain changes that are not in the lake. ``whole`` is the last transaction
-    that is complete in the changelog. ``version`` is the newest known version of the lake table, ``identity`` its id in
-    Delta, ``shown`` the merged LSN stored in it: ``merged`` may be later, if the changes since did not change a row.
-    ``failed_at`` is when (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
-    ``is_former``: the lake table's rows are of an earlier epoch (``lake/epochs``), so it is read before anything
-    is merged. ``trouble`` is set if
-    its folders cannot be used. ``recent`` counts what the rules refused of its latest changes.
-    """
-
-    versions: TableVersions
-    changelog: ChangelogPosition | None = None
-    token: int | None = None
-    merged: int | None = None
-    backlog: int | None = None
-    waits_for: int | None = None
-    waiting: bool = False
-    whole: int | None = None
-    version: int | None = None
-    shown: int | None = None
-    checked_at: float = field(default_factory=time.monotonic)
-    failed_at: float | None = None
-    error: str = ""
-    is_former: bool = False
-    identity: str | None = None
-    trouble: Trouble | None = None
-    recent: RecentChanges = NONE_RECENT
-
-    def is_waiting(self, passed: int) -> bool:
-        """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
-        return self.merged is None and self.waits_for is not None and passed < self.waits_for
-
-    @property
-    def loses_changes(self) -> bool:
-        """Whether its changelog cannot be used: its changes are dropped, and it is stored that it must be re-read."""
-        return self.trouble is not None and self.trouble.loses_changes
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a merge failed less than _RETRY_SECONDS ago: it is retried after that."""
-        return self.failed_at is not None and time.monotonic() - self.failed_at < _RETRY_SECONDS
-
-    @property
-    def awaits_retry(self) -> bool:
-        """Whether the last merge failed and is to be retried."""
-        has_more = self.backlog is not None or bool(self.versions.pending) or self.versions.holds_back
-        return self.failed_at is not None and has_more
-
-    def is_due(self, to_lsn: int) -> bool:
-        """Whether a round without a batch has work for the table: transactions complete at ``to_lsn``, or steps."""
-        if self.versions.holds_back or self.has_failed:
-            return False
-        return bool(self.versions.pending) or (self.backlog is not None and self.backlog <= to_lsn)
 
 
 class MergeStates:
@@ -150,8 +76,7 @@ class MergeStates:
         self._watch.schema_versions.require_carried(table)
         self._take_up(table)
         if before is not None:
-            merge_state.failed_at, merge_state.error = before.failed_at, before.error
-            merge_state.recent = before.recent
+            merge_state.take_over(before)
         self._known[table] = merge_state
         if merge_state.trouble is not None:
             self.note_trouble(table, merge_state.trouble)
@@ -193,19 +118,21 @@ class MergeStates:
         for table, merge_state in sorted(due, key=lambda pair: pair[1].checked_at)[:_MAINTAINED_TABLES]:
             merge_state.checked_at = now
             try:
-                lake = None if merge_state.version is None else DeltaTable.open(self._paths.lake(table))
+                found = None if merge_state.version is None else self._table(table).position()
             except UnreadableError:
                 continue  # its next merge reports it
-            if lake is not None and lake_position(lake, self._scope, table) == (merge_state.token, merge_state.shown):
-                self._note_foreign(table, lake.identity, lake.version)
-                merge_state.version, merge_state.identity = lake.version, lake.identity
+            if found is None or found.version is None:
+                continue
+            if found.place == (merge_state.token, merge_state.shown):
+                self._note_foreign(table, found.identity, found.version)
+                merge_state.seen(found.version, found.identity, merge_state.shown)
 
-    def note_merged(self, table: TableId, version: int, lsn: int | None, identity: str | None) -> None:
-        """Note what a merge has written: the lake table's version, the merged LSN stored in it, and its id in Delta."""
-        merge_state = self._known[table]
-        self._note_foreign(table, identity, version - 1)
-        merge_state.version, merge_state.shown, merge_state.identity = version, lsn, identity
-        merge_state.checked_at = time.monotonic()
+    def merge_done(self, order: SliceOrder, outcome: SliceOutcome) -> None:
+        """A slice of a table was merged (``MergeState.merge_done``)."""
+        if outcome.lake is not None:
+            self._note_foreign(order.table, outcome.lake.identity, outcome.lake.version - 1)
+        is_replay = order.merge is not None and order.merge.replay is not None
+        self._known[order.table].merge_done(outcome, order.schema.schema_version, is_replay=is_replay)
 
     def compare(self, recorded: Iterable[RecordedTable]) -> None:
         """Compare the lake tables with the versions that the newest round of earlier runs recorded.
@@ -222,12 +149,12 @@ class MergeStates:
                 reason = f"its folder has version {known.version}, but version {one.version} was written: an older copy"
                 self._watch.pauses.want_reread(one.table, reason)
             else:
-                self._warn_of(one.table, foreign_commit(self._paths.lake(one.table), one.version, known.version))
+                self._warn_of(one.table, self._table(one.table).foreign_commit(one.version, known.version))
 
     def _note_foreign(self, table: TableId, identity: str | None, upto: int) -> None:
         known = self._known[table]
         if known.version is not None and known.identity == identity:
-            self._warn_of(table, foreign_commit(self._paths.lake(table), known.version, upto))
+            self._warn_of(table, self._table(table).foreign_commit(known.version, upto))
 
     @staticmethod
     def _warn_of(table: TableId, foreign: int | None) -> None:
@@ -256,12 +183,8 @@ class MergeStates:
         return self._known[table].is_due(to_lsn) and not self.holds_back(table, to_lsn)
 
     def _take_up(self, table: TableId) -> None:
-        def last() -> int:
-            changelog = DeltaTable.open(self._paths.changelog(table))
-            return 0 if changelog is None else last_schema_version(EpochRows.of(changelog, self._scope))
-
         with suppress(UnreadableError):  # the table is in trouble by then, or its next merge reports it
-            self._watch.schema_versions.take_up(table, last)
+            self._watch.schema_versions.take_up(table, self._table(table).last_schema_version)
 
     def _complete_events(self, table: TableId) -> UnreadableError | None:
         """Append the rows of the snapshot in force to the changelog, if they are requested and not in it.
@@ -273,10 +196,7 @@ class MergeStates:
             return None
         try:
             if not self._is_mixed(table):
-                minutes = self._options.lake_history_minutes
-                complete_snapshot_events(
-                    self._paths.lake(table), self._paths.changelog(table), self._scope, table, minutes
-                )
+                self._table(table).complete_reads(self._options.lake_history_minutes)
         except UnreadableError as error:
             return error
         return None
@@ -293,40 +213,25 @@ class MergeStates:
                 failed = error
         merge_state = MergeState(TableVersions(), trouble=trouble_of(failed, table, self._paths))
         with suppress(UnreadableError):
-            changelog = DeltaTable.open(self._paths.changelog(table))
-            merge_state.changelog = changelog_position(changelog, self._scope, table)
+            merge_state.changelog = self._table(table).changelog_end()
         return merge_state, None
 
     def _read_commits(self, table: TableId) -> tuple[MergeState, int | None]:
         """As ``_read``. Raises UnreadableError."""
-        changelog = open_complete(self._paths.changelog(table))
-        found = changelog_position(changelog, self._scope, table)
-        opened = open_complete(self._paths.lake(table))
-        if opened is not None:
-            check_mode(opened.schema, self._options.delete_modes.of(table), table)
-        lake = lake_position(opened, self._scope, table)
-        if changelog is None and opened is not None and has_rows_of_changes(opened):
+        found = self._table(table).position(is_complete=True)
+        found.check_mode(self._options.delete_modes.of(table))
+        if found.lacks_changelog:
             _log.warning("%s: its changelog no longer exists: a new one is begun, without the earlier changes.", table)
-        merge_state = MergeState(TableVersions(), token=lake.token, merged=lake.lsn)
-        merge_state.waiting = DeltaTable.open(self._paths.quarantine(table)) is not None
-        taken = self._snapshots.get((table, lake.merge_token))
-        if taken is not None and taken.since is not None:
-            merge_state.waits_for = int(taken.lsn)
-        merge_state.is_former = opened is not None and is_of_earlier_epoch(opened, self._scope, table)
-        merge_state.version, merge_state.shown = None if opened is None else opened.version, lake.lsn
-        merge_state.identity = None if opened is None else opened.identity
-        if found is not None:
-            assert changelog is not None
-            merge_state.whole = changelog.txn(changelog_app(self._scope, table))
-            merge_state.changelog = found
-            if lake.lsn is None or lake.lsn < found.commit_lsn:
-                merge_state.backlog = found.commit_lsn
-        return merge_state, None if opened is None else opened.txn(schema_version_app(self._scope, table))
+        taken = self._snapshots.get((table, found.place.merge_token))
+        merge_state = MergeState.at(found, taken, has_quarantine=self._table(table).has_quarantine())
+        return merge_state, found.schema_version
+
+    def _table(self, table: TableId) -> LakeTable:
+        return LakeTable(self._paths, self._scope, table)
 
     def _is_mixed(self, table: TableId) -> bool:
         """Whether the snapshot in force has rows that it does not show, and that are thus no read events of it."""
-        lake = lake_position(DeltaTable.open(self._paths.lake(table)), self._scope, table)
-        taken = self._snapshots.get((table, lake.merge_token))
+        taken = self._snapshots.get((table, self._table(table).place().merge_token))
         return taken is not None and taken.since is not None
 
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import SourceError, UnreadableError
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import EpochRows, scope_of
-from cdc_core.lake.positions import changelog_position, content_epoch, lake_position
-from cdc_core.lake.stores.changelog import read_changes
+from cdc_core.lake.epochs import scope_of
 from cdc_core.lake.stores.stream_log import LastCommit, StreamRecord
+from cdc_core.lake.table import LakeTable
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.source import Source
 from cdc_core.schema.table import TableId, TableSchema
@@ -42,16 +40,14 @@ def held_by(lake: ConnectorLake, record: StreamRecord | None, tables: Iterable[T
 
     def look(table: TableId) -> tuple[TableId, int, int, bool, int]:
         try:
-            opened = DeltaTable.open(paths.lake(table))
-            merged = lake_position(opened, scope, table)
-            changes = changelog_position(DeltaTable.open(paths.changelog(table)), scope, table)
+            found = LakeTable(paths, scope, table).position()
         except UnreadableError:
             return table, 0, 0, False, 0  # it is paused; the record and the other tables tell what the lake holds
+        merged, changes = found.place, found.changelog
         at = 0 if changes is None else changes.commit_lsn
         # A changelog's position is where the record of a commit begins; a lake table may be merged up to the WAL's end.
         is_held = changes is not None or merged != (None, None)
-        epoch = 0 if opened is None else content_epoch(opened, table)
-        return table, at, max(at + bool(at), merged.lsn or 0), is_held, epoch
+        return table, at, max(at + bool(at), merged.lsn or 0), is_held, found.epoch
 
     with ThreadPoolExecutor(_THREADS) as pool:
         found = list(pool.map(look, tables))
@@ -67,15 +63,10 @@ def held_by(lake: ConnectorLake, record: StreamRecord | None, tables: Iterable[T
 
 def last_commit(lake: ConnectorLake, record: StreamRecord | None, held: Held) -> LastCommit | None:
     """Return the newest transaction of the changelogs (``Held.changelog_lsn``); None if its rows have expired."""
-    changelog = None if held.at is None else DeltaTable.open(lake.paths.changelog(held.at))
-    if changelog is None:
+    if held.at is None:
         return None
-    lsn = held.changelog_lsn
-    rows = read_changes(EpochRows(changelog, 0 if record is None else record.epoch), lsn - 1, lsn)
-    if rows is None or not rows.num_rows:
-        return None
-    xid, at = rows.column("__xid")[-1].as_py(), rows.column("__commit_ts")[-1].cast("int64").as_py()
-    return None if xid is None else LastCommit(lsn, int(xid), int(at))
+    epoch = 0 if record is None else record.epoch
+    return LakeTable(lake.paths, lake.scope, held.at).last_transaction(held.changelog_lsn, epoch)
 
 
 def require_read(
@@ -103,7 +94,6 @@ def require_read(
 
 def _has_rows(lake: ConnectorLake, table: TableId) -> bool:
     try:
-        opened = DeltaTable.open(lake.paths.lake(table))
+        return LakeTable(lake.paths, lake.scope, table).has_rows()
     except UnreadableError:
         return False  # the stream pauses it
-    return opened is not None and bool(opened.files)

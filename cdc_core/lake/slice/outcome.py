@@ -53,7 +53,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class LakeTable:
+class WrittenTable:
     """The lake table after a slice: version and id in Delta, and the merged LSN stored in it."""
 
     version: int
@@ -108,7 +108,7 @@ class SliceOutcome:
     merged: int | None = None
     appended: int = 0
     done: Merged = Merged()
-    lake: LakeTable | None = None
+    lake: WrittenTable | None = None
     error: CdcError | None = None
     lost: CdcError | None = None
     waits: bool = False

@@ -33,7 +33,7 @@ from cdc_core.lake.slice.append import Appended, ChangelogWriter
 from cdc_core.lake.slice.lake_merge import LakeMerge
 from cdc_core.lake.slice.lake_tables import LakeTables
 from cdc_core.lake.slice.order import SliceOrder
-from cdc_core.lake.slice.outcome import LakeTable, Merged, SliceOutcome, Stopwatch
+from cdc_core.lake.slice.outcome import Merged, SliceOutcome, Stopwatch, WrittenTable
 from cdc_core.lake.slice.upkeep import UpkeepOrder
 from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.schema.table import TableId
@@ -129,7 +129,7 @@ class SliceTask:
             return replace(outcome, done=done, error=_unexpected(order, error))
         stands = lake_position(lake, self.scope, order.table).lsn
         merged = stood if done.reached is None else done.reached
-        found = LakeTable(lake.version, lake.identity, stands)
+        found = WrittenTable(lake.version, lake.identity, stands)
         return replace(outcome, merged=merged, done=done, lake=found, marks=lake.marks_rows and not marked)
 
 

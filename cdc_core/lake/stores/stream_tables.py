@@ -10,19 +10,25 @@ when it was received.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delta.log_table import log_table
+from cdc_core.lake.delta.readable import open_complete
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.epochs import epoch_of
+from cdc_core.lake.epochs import EpochRows, epoch_of
 from cdc_core.lake.maintenance.compaction import maintain_after
+from cdc_core.lake.maintenance.retention import expire_changes
 from cdc_core.lake.names import EPOCH
 from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.positions import changelog_position
 from cdc_core.lake.schema.lake_schema import changelog_properties
-from cdc_core.lake.stores.changelog import Reached, append_changes
+from cdc_core.lake.stores.changelog import Reached, append_changes, commit_time
 from cdc_core.lake.stores.stream_table import StreamTable
+
+_ANY = 2**62  # greater than any LSN
 
 
 class StreamTables:
@@ -49,6 +55,23 @@ class StreamTables:
         rows = rows.append_column(schema.field(EPOCH), pa.repeat(epoch_of(self._scope), rows.num_rows))
         append_changes(log, rows, self._scope, table.id, _reached(rows, open_lsn))
         maintain_after(log, since, minutes)
+
+
+def last_row(table: StreamTable, paths: LakePaths, scope: str) -> tuple[int, datetime | None] | None:
+    """Return the LSN of a table's last row, and when the source committed it; None without a row.
+
+    Raises UnreadableError if the folder is of another program, or lacks files.
+    """
+    opened = open_complete(table.path(paths))
+    end = changelog_position(opened, scope, table.id)
+    if opened is None or end is None:
+        return None
+    return end.commit_lsn, commit_time(EpochRows.of(opened, scope), end.commit_lsn)
+
+
+def expire_rows(table: StreamTable, paths: LakePaths, scope: str, now_us: int, days: int) -> None:
+    """Delete rows older than ``days``, which nothing reads again; may be repeated."""
+    expire_changes(table.path(paths), scope, table.id, _ANY, now_us, days)
 
 
 def _reached(rows: pa.Table, open_lsn: int | None) -> Reached:

@@ -19,12 +19,11 @@ from typing import Any
 
 from cdc_core import failpoints
 from cdc_core.errors import CdcError, InvariantError, LockedError, TransientError
-from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import lake_position
 from cdc_core.lake.stores.range_plans import RangePlan, RangePlans
 from cdc_core.lake.stores.staged_rows import StagedFile, StagedRows
+from cdc_core.lake.table import LakeTable
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.schema.plan import row_key
 from cdc_core.schema.table import TableId, TableSchema
@@ -215,7 +214,7 @@ class RangeReads:
                 return RangeRead(ended=query)
             bounds = self._note_bound()
             self._staged.create()
-        place = lake_position(DeltaTable.open(self._paths.lake(wanted.table)), self._scope, wanted.table)
+        place = LakeTable(self._paths, self._scope, wanted.table).place()
         facts = RangeFacts(str(uuid.uuid4()), wanted, query.table, place.merge_token, epoch_of(self._scope))
         made = self._run(RangeQuery(facts, query, bounds))
         if made.error is not None:

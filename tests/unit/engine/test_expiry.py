@@ -7,7 +7,7 @@ import pytest
 
 from cdc_core.engine.round import expiry
 from cdc_core.engine.round.expiry import Expiry
-from cdc_core.engine.round.table_state import MergeState
+from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.lake.maintenance.retention import DAY_US
 from tests.delta.source_model import ROW, TABLE

@@ -7,17 +7,28 @@ rows from being appended is raised (``SliceTask``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from cdc_core.engine.round.lake import Work
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
+from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
 from cdc_core.spark import balanced, parallelism, run_tasks
 
 # Fixed cost of a slice (open, commit, check), expressed as a number of rows.
 _SLICE_ROWS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How slices are processed: ``task`` in the session of ``spark``, several tasks for more than ``split_rows``."""
+
+    spark: Callable[[], Any]
+    task: SliceTask
+    split_rows: int
 
 
 def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
