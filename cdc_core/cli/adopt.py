@@ -39,7 +39,7 @@ def command(
     """Take a replication slot over from Debezium's connector, which must be stopped.
 
     CONFIG is Debezium's own connector file, with wal2lake's properties. The offset that Connect has stored is compared
-    with the slot; nothing may lie between. The next wal2lake run continues there: Kafka gets the events after the
+    with the slot; no changes may lie between. The next wal2lake run continues there: Kafka gets the events after the
     last one that Debezium sent, also inside a transaction; the lake is filled by a snapshot, or gets the same events
     with --events-only. Nothing is changed at the source.
     """

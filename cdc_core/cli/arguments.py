@@ -61,7 +61,7 @@ class PairType(click.ParamType[tuple[str, str]]):
 
 @dataclass(frozen=True, slots=True)
 class ConnectorFile:
-    """The connector file that a command is given, and the properties that --set gives for this command."""
+    """The connector file of a command, and the properties that --set overrides for this command."""
 
     path: Path
     overrides: tuple[tuple[str, str], ...] = ()
@@ -71,7 +71,7 @@ class ConnectorFile:
         return Connector.from_file(self.path, needs_lake=needs_lake, overrides=self.overrides)
 
     def __str__(self) -> str:
-        """The file as it is given to another command."""
+        """The arguments that give the same configuration to another command."""
         given = (f"--set {shlex.quote(f'{name}={text}')}" for name, text in self.overrides)
         return " ".join([shlex.quote(str(self.path)), *given])
 

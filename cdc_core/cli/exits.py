@@ -44,7 +44,7 @@ def stop_requests(acknowledge: Callable[[], None] = lambda: None) -> Iterator[th
 
 
 def leave_at_once() -> None:
-    """Let this process end within seconds whatever its threads wait for, and without what they say of it."""
+    """End this process within seconds, whatever its threads wait for, without their output."""
     threading.excepthook = lambda found: None
     sys.unraisablehook = lambda found: None
 

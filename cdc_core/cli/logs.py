@@ -1,4 +1,4 @@
-"""What a command says while it works, on stderr: lines for people, or one JSON object a line for machines.
+"""The log of a command, on stderr: lines of text, or one JSON object a line for machines.
 
     {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "wal2lake", "message": "…", "event": "waiting", …}
 
@@ -31,7 +31,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OWN = logging.getLogger("wal2lake")
 _FIELDS = "fields"
 _STOPPING = "Stopping after the current step. A second Ctrl-C stops at once."
-# Libraries that log an error with its stack before they raise it, or report what is of no use to a user.
+# Libraries that log an error with its stack before they raise it, or log messages that users cannot act on.
 _NOISY = ("py4j", "great_expectations", "urllib3", "botocore", "asyncio")
 _LOST = "Exception while sending command."
 _SPOKEN = (
@@ -83,7 +83,7 @@ class _Json(logging.Formatter):
 
 
 class _Stderr(logging.StreamHandler[Any]):
-    """Writes to whatever ``sys.stderr`` is when a record comes."""
+    """Writes to ``sys.stderr`` as it is at the time of each record."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -153,7 +153,7 @@ def say_stopping() -> None:
 
 
 def say_error(error: CdcError) -> None:
-    """Print the error that ended a command: what was found, and what to do."""
+    """Print the error that ended a command: its message and its remedy."""
     if is_json():
         found = {"error": type(error).__name__, "remedy": error.remedy}
         _OWN.error("%s", error.message, extra={_FIELDS: found})
@@ -162,7 +162,7 @@ def say_error(error: CdcError) -> None:
 
 
 def say_defect(error: BaseException) -> None:
-    """Print an error without a message of its own: its type and place, never its text, which may contain a value."""
+    """Print an error that is not a CdcError: its type and place, never its text, which may contain a value."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     text = f"Unexpected error {type(error).__name__}{place}: a defect of wal2lake, or of a library it uses."

@@ -1,4 +1,4 @@
-"""The commands, and how an error of theirs ends the process."""
+"""The commands, and the exit code of a failed one."""
 
 from __future__ import annotations
 

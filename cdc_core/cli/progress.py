@@ -74,9 +74,9 @@ def _count(number: int, noun: str) -> str:
 
 
 class RoundProgress:
-    """Says what the first round did, then what those of each minute did, in one line; all rounds with ``--verbose``.
+    """Logs the first round, then one line with the sums of each minute; every round with ``--verbose``.
 
-    That a table's rows are quarantined is said at once, and not again in the same minute: then as a sum.
+    Rows in quarantine are logged at once for each table, and in the same minute only in the sums.
     """
 
     def __init__(self, seconds: float = _PROGRESS_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,7 +90,7 @@ class RoundProgress:
         self._failed: set[tuple[TableId, str]] = set()
 
     def note(self, report: RoundReport) -> None:
-        """Count a round; say the sums if a minute has passed."""
+        """Count a round; log the sums if a minute has passed."""
         changes = sum(merge.events for merge in report.merges)
         self._rounds += 1
         self._changes += changes
@@ -108,7 +108,7 @@ class RoundProgress:
             self._say(report)
 
     def _note_failed(self, table: TableId, rule: RuleResult) -> None:
-        """Say that an expectation of the user failed, once in a minute."""
+        """Log that an expectation of the user failed, at most once a minute."""
         if (table, rule.name) in self._failed:
             return
         self._failed.add((table, rule.name))

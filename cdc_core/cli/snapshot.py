@@ -58,7 +58,7 @@ def command(
 
 
 def _incremental(console: Console, connector: Connector, names: Sequence[str]) -> int:
-    """Read ranges; say what became of each, and fail if one is not in its lake table."""
+    """Read ranges; print the result of each. Fails if one is not in its lake table."""
     with stop_requests() as stop, snapshot_progress(console) as bars:
 
         def show(progress: IncrementalProgress) -> None:

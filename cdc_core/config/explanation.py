@@ -18,7 +18,7 @@ _EMPTY = "set to an empty value, so the default applies"
 
 @dataclass(frozen=True, slots=True)
 class ExplainRow:
-    """One property. ``value`` has secrets masked and references as written; ``default``: it was not given.
+    """One property. ``value`` has secrets masked and references as written; ``default``: the file does not set it.
 
     ``status`` is a Status's value or ``translated``. ``reason`` is why it is ignored or not supported, or the older
     name that set it; ``text`` is one line for users: the reason if there is one, else the property's description.
@@ -33,7 +33,7 @@ class ExplainRow:
 
 
 def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRow, ...]:
-    """Return packages in the order of the data flow, each with its properties; then given entries of no package.
+    """Return packages in the order of the data flow, each with its properties; then the file's other entries.
 
     Without ``everything`` only the file's entries.
     """
@@ -47,7 +47,7 @@ def explain(config: ConnectorConfig, everything: bool = True) -> tuple[ExplainRo
             if declared.pattern:
                 rows += [_row(setting.shown_name, setting.shown, declared) for setting in configured]
             elif configured:
-                # If an older name is given in addition to the present one, the present one is used.
+                # If a file sets the older name and the present one, the present one is used.
                 holding = next((s for s in configured if s.name == declared.name), configured[-1])
                 older = "" if holding.name == declared.name else f"set by its older name {holding.name}"
                 rows.append(_row(declared.name, holding.shown, declared, older))

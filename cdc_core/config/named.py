@@ -1,4 +1,4 @@
-"""Names and patterns of a connector file that match nothing on the server: what they are meant for has no effect.
+"""Names and patterns of a connector file that match nothing on the server, so that they have no effect.
 
 Which properties hold names is declared with them (``option(names=…)``), so that none is left out.
 """
@@ -42,7 +42,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """An entry that matches nothing. ``is_error``: without it more would be read than the file says."""
+    """An entry that matches nothing. ``is_error``: ignoring it would capture more than the file selects."""
 
     found: str
     remedy: str
@@ -94,7 +94,7 @@ def _names(kind: Named, database: Database) -> Iterator[str]:
             yield from (table.schema for table in database.tables)
         case Named.TABLES | Named.TABLE:
             yield from map(str, database.tables)
-            # A foreign or UNLOGGED table has a message of its own where it is selected.
+            # A foreign or UNLOGGED table is reported where it is selected.
             yield from (str(name) for name, what in database.others.items() if what not in _VIEWS)
         case Named.CAPTURED | Named.CAPTURED_TABLE:
             yield from (str(table.id) for table in database.captured)

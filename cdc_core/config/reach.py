@@ -1,6 +1,6 @@
 """What each supported property has an effect on: the lake, events, or both; and why not on the other.
 
-One table: from it a start and ``wal2lake check`` say which given properties have none, and docs/configuration.md has
+One table: from it a start and ``wal2lake check`` report properties without effect, and docs/configuration.md has
 its column. A property that is not in it is a defect (tests/house/test_properties).
 """
 
@@ -97,7 +97,7 @@ _OF_SIGNALS = ("bootstrap.servers", "producer.*")
 
 @cache
 def reaches() -> dict[str, tuple[Reach, str]]:
-    """Return the name of each supported property → what it has an effect on, and why not on the lake."""
+    """Return the name of each supported property → its reach, and the reason if the lake is not in it."""
     table: dict[str, tuple[Reach, str]] = {}
     for reason, names in _EVENTS.items():
         table |= dict.fromkeys(names.split(), (Reach.EVENTS, reason))
@@ -105,7 +105,7 @@ def reaches() -> dict[str, tuple[Reach, str]]:
 
 
 def out_of_reach(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterator[str]:
-    """Yield one line for each reason why given properties have no effect, as nothing that they are for is written.
+    """Yield one line for each reason why configured properties have no effect, as their output is not written.
 
     A property with its default value changes nothing anywhere, and is left out.
     """

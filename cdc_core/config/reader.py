@@ -103,7 +103,7 @@ class PropertyReader:
         )
 
     def warnings(self) -> list[str]:
-        """Return one line per fact: older names, names given twice, and properties without effect, by reason."""
+        """Return one line per fact: older names, names set twice, and properties without effect, by reason."""
         lines = [f"{name} is set twice; the last value is used." for name in dict.fromkeys(self._repeated)]
         bundles: dict[tuple[PropertyStatus, str], list[str]] = {}
         for name, known in self._found.items():

@@ -1,7 +1,7 @@
 """Keeps the messages of a transaction until its commit is received: in memory, and a large one in a file.
 
-decoderbufs does not say at a transaction's beginning where it commits, and every position starts with that LSN;
-pgoutput sends transactions that are still in progress if it is asked to (``pgoutput/in_progress``).
+decoderbufs does not send the commit LSN in BEGIN, and every position starts with that LSN;
+pgoutput sends transactions in progress with protocol version 2 (``pgoutput/in_progress``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class HeldSegments:
 
     @property
     def bytes_in_memory(self) -> int:
-        """The size of what is not in the file."""
+        """The number of bytes in memory."""
         return self._bytes
 
     @property
@@ -101,9 +101,9 @@ class HeldSegments:
         self._forget()
 
     def spill(self) -> None:
-        """Write what is in memory to the file."""
+        """Write the bytes in memory to the file."""
         if self._file is None:
-            # Without a name in the folder: it is gone with the process, whatever ends it.
+            # Unlinked at once, so that the kernel removes it when the process ends, however it ends.
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
         self._file.seek(self._file_bytes)
         for segment in self._memory:

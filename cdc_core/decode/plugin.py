@@ -5,7 +5,7 @@ pgoutput's messages; everything after it (sorting, spool, workers, events) knows
 ``cdc_core.decode.plugins`` is the registry: another plug-in is one more room and one more line there.
 
 A translator finds what pgoutput sends and the plug-in does not, such as a table's oid and its replica identity, through
-``Relations``: it asks once for each format of a table's rows, never for each row.
+``Relations``: one request for each format of a table's rows, never one for each row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Relations(Protocol):
     """Completes what row messages show of a table (``cdc_core.postgres.replication.seen_relations``)."""
 
     def is_captured(self, table: TableId) -> bool:
-        """Whether the table's rows are wanted; of others only the number of their messages is."""
+        """Whether the table is captured; the messages of other tables are only counted."""
 
     def oid(self, table: TableId) -> int:
         """Return the oid of the table that has, or last had, the name; 0 if it was never seen."""
@@ -63,7 +63,7 @@ class Translator(Protocol):
         """Whether messages are kept: then no position beyond the last message passed on may be confirmed."""
 
     def close(self) -> None:
-        """Release what is kept."""
+        """Release kept transactions and their files."""
 
 
 class NoTranslator:

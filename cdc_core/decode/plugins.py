@@ -20,7 +20,7 @@ def translator(
     before_commit: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Translator:
-    """Return the translator of a plug-in, by the name that the server knows it by.
+    """Return the translator of a plug-in, by its name on the server.
 
     ``folder``: where a large transaction is kept, None: the system's. ``before_commit``: pgoutput may send transactions
     in progress and prepared ones, of which at most ``max_bytes`` are kept.

@@ -3,7 +3,7 @@
 Both plug-ins show the format of a row in the row itself: names and types of its columns. Rows of one format and one
 kind are a ``RowGroup``, decoded and written at once. The format of a row that does not show all columns (an update
 without unchanged large values, a delete that sends the key only) is the one of the table's last complete row before
-it, if that has its columns: only where there is none is the catalogue asked.
+it, if that has its columns; otherwise the catalogue is queried.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class RowGroupWriter:
         key, current = (group.table, group.columns), self._of_table.get(group.table)
         known = self._complete.get(key)
         if known is None or (current is not None and known != current):
-            # The table's format changed since, perhaps back to this one: the catalogue is asked again.
+            # The table's format changed since, perhaps back to this one: the catalogue is queried again.
             self._complete[key] = self._relations.complete(group.table, group.columns)
         return self._complete[key]
 

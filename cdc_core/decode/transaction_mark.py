@@ -1,4 +1,4 @@
-"""The begin and the end of a transaction, with the number of events that it has (``provide.transaction.metadata``)."""
+"""Begin and end marks of transactions, with their numbers of events (``provide.transaction.metadata``)."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class Demo:
         return list(found)
 
     def _invite(self, dagster: DagsterProcesses) -> None:
-        """Print what to look at, and what to try."""
+        """Print the pages of the UI, and commands to try."""
         options, url = self._options, dagster.url
         insert = (
             "insert into shop.customers (name, email) values ('Ada', 'ada@example.org');"

@@ -70,7 +70,7 @@ class Workload:
             with connect(self._options, application_name="wal2lake-demo-workload") as connection:
                 due = time.monotonic()
                 while not self._stop.wait(max(0.0, due - time.monotonic())):
-                    # A delay is not made up for by a burst.
+                    # After a delay the rate is not exceeded to catch up.
                     due = max(due + _TICK_SECONDS, time.monotonic())
                     self._tick(connection)
         except BaseException as error:

@@ -2,7 +2,7 @@
 
 ``ObserveOptions`` are the settings, with ``CheckLevel``, ``FreshnessWindow``, ``LogFormat`` and ``TABLE_CHECKS``.
 ``ConnectorMetrics`` counts what a run reports (``Queue``, ``ConnectionCounts``), and ``metrics_of`` serves it over
-HTTP. ``pages_folder``, ``data_docs_url`` and ``DATA_DOCS_FOLDER`` say where data docs are.
+HTTP. ``pages_folder``, ``data_docs_url`` and ``DATA_DOCS_FOLDER`` are the places of data docs.
 
 Metrics may be updated and read by any thread, and start from zero in each process. Nothing here waits for the run, and
 no failure of an HTTP request affects it.

@@ -23,7 +23,7 @@ _PART = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 def parse_cron(text: str) -> str:
     """Return the expression with single spaces, with ``@hourly`` and the like expanded; empty stays empty.
 
-    Raises ValueError with what was expected.
+    Raises ValueError that names the expected form.
     """
     expression = " ".join(text.split()).lower()
     expression = _SHORT.get(expression, expression)

@@ -301,7 +301,7 @@ class ConnectorMetrics:
         return self._by_table(context, "LastEvent", "1 for the table of the last event.", found)
 
     def _read(self) -> list[Metric]:
-        """What was received, whether it is durable or not."""
+        """The events received, durable or not."""
         from prometheus_client.core import GaugeMetricFamily
 
         seen = self._seen()

@@ -1,4 +1,4 @@
-"""What another connector has delivered of a slot's stream, so that exactly the rest is taken from there on.
+"""The changes of a slot's stream that another connector has delivered, so that exactly the others are read.
 
 Transactions are sent one after the other, in the order of their commits. So what was delivered is: all of those that
 committed before an LSN, and of the next one the changes up to another LSN.
@@ -21,7 +21,7 @@ from cdc_core.lsn import Lsn
 
 @dataclass(frozen=True, slots=True)
 class DeliveredPart:
-    """What was delivered of one transaction: its changes before ``lsn``, and ``at_lsn`` of those at it (None: all).
+    """The delivered part of one transaction: its changes before ``lsn``, and ``at_lsn`` of those at it (None: all).
 
     Changes of one WAL record, as COPY writes it, have one LSN. ``counts``: None unless its BEGIN event was sent, else
     how many of its events were, by table.
@@ -35,7 +35,7 @@ class DeliveredPart:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What was delivered of the stream. ``message_at_commit``: so was a message outside of transactions at the LSN."""
+    """The delivered part of the stream. ``message_at_commit``: so was a message outside of transactions at the LSN."""
 
     commit_lsn: Lsn
     part: DeliveredPart | None = None
@@ -65,7 +65,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What was decided when a lake took a stream over: ``fills`` it by a snapshot, or begins after ``delivered``.
+    """The decision when a lake took over a stream: ``fills`` it by a snapshot, or begins after ``delivered``.
 
     ``offset_lsn`` is the offset's, by which the same adoption is recognised.
     """

@@ -16,7 +16,7 @@ _EXPECTED = "Give the offset's JSON object, or [KEY, VALUE] with the key that Co
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
-    """An offset and whose it is; ``connector`` and ``server`` are empty if only the value was given."""
+    """An offset with its connector; ``connector`` and ``server`` are empty if only the value was stored."""
 
     connector: str
     server: str

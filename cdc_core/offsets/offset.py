@@ -1,7 +1,7 @@
 """The offset of Debezium's connector for PostgreSQL: a JSON object that Connect stores for it.
 
 lsn          LSN of the last message whose event was sent: a change's own, a transaction's end for COMMIT
-lsn_proc     the same, once all events of that LSN are made
+lsn_proc     the same, once all events of that LSN are sent
 lsn_commit   end of the last transaction that was received whole (or a message outside of transactions)
 txId         transaction of the last message; ts_usec its commit time, in microseconds since 1970
 messageType  what the last message was: INSERT, UPDATE, …, BEGIN, COMMIT, MESSAGE; earlier releases: absent
@@ -31,7 +31,7 @@ class DebeziumOffset:
     """One offset; fields that it does not have are None.
 
     ``in_snapshot``: the initial or a blocking snapshot has begun and not ended. ``is_of_snapshot``: it is that of a row
-    of a snapshot, also of the last. ``events_at_lsn``: how many events of ``lsn`` were sent, None if it does not say.
+    of a snapshot, also of the last. ``events_at_lsn``: the number of sent events of ``lsn``, None if absent.
     ``counts``: with transaction metadata, the events of the open transaction that were sent, by table.
     ``incremental``: the tables of an incremental snapshot that has not ended.
     """

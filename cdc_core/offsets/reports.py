@@ -19,7 +19,7 @@ class AdoptReport:
 
 @dataclass(frozen=True, slots=True)
 class HandBack:
-    """Where Debezium goes on: the key under which Connect stores an offset, the offset as JSON, and what to do."""
+    """The offset at which Debezium continues: Connect's key, the offset as JSON, and the steps to take."""
 
     connector: str
     server: str

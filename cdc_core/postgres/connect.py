@@ -1,7 +1,7 @@
 """Connections: their parameters, session settings and errors, in one module.
 
-A connection goes where the connector file says: libpq's environment variables that would lead elsewhere, or change
-what is received, have no effect. ``settings`` has what each session is then set to, and how it is proven.
+Only the connector file determines the server of a connection: libpq's environment variables that select another one, or
+change what is received, have no effect. ``settings`` sets the parameters of each session and proves them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION = "wal2lake"
 
-# What libpq would otherwise take from the environment: where a connection goes, and by which files it is verified.
+# Parameters that libpq would read from the environment: the address, and the files that verify the server.
 # Other variables only make it refuse servers; the error of a refused connection names them.
 _NOT_FROM_ENVIRONMENT = {
     "hostaddr": "",
@@ -38,7 +38,7 @@ _NOT_FROM_ENVIRONMENT = {
     "sslnegotiation": "postgres",
 }
 _DEAD_LINE_MS = 60_000
-# Both sides ask: the server has to end the session of a machine that is gone, for it may hold a claim. On a server
+# Both sides send keepalives: the server has to end sessions of a failed machine, for one may hold a claim. On a server
 # tcp_user_timeout would end a stream that is read slowly on purpose, too.
 _PROBES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _SERVERS_PROBES = {f"tcp_{name}": str(value) for name, value in _PROBES.items()}
@@ -164,7 +164,7 @@ def servers_own(connection: Connection, name: str) -> str | None:
     A walsender that has no database shows it.
     """
     known = connection.info
-    # What is libpq's default is not in the text, and would come from the environment.
+    # The text lacks libpq's defaults, which the environment would override.
     parameters: dict[str, Any] = {"sslmode": "prefer", **_NOT_FROM_ENVIRONMENT, **conninfo_to_dict(known.dsn)}
     dsn = make_conninfo(**{**parameters, "password": known.password or None, "replication": "true"})
     try:
@@ -190,7 +190,7 @@ def _place(host: str, port: str) -> str:
 
 
 def _address(options: PostgresOptions) -> dict[str, Any]:
-    """Return host and port of database.hostname; of a list the server that is a primary is wanted."""
+    """Return host and port of database.hostname; in a list of servers, libpq selects the primary."""
     found = [_host_and_port(each.strip(), options.database_port) for each in options.database_hostname.split(",")]
     address = {"host": ",".join(host for host, _ in found), "port": ",".join(str(port) for _, port in found)}
     return address if len(found) == 1 else {**address, "target_session_attrs": "primary"}

@@ -33,7 +33,7 @@ class HeartbeatAction:
         self._refusal = ""
 
     def run_if_due(self) -> None:
-        """Run it on a connection of its own. Raises SourceError or TransientError if there is no connection."""
+        """Run the query on a new connection. Raises SourceError or TransientError if there is no connection."""
         if not self._is_set or time.monotonic() < self._due:
             return
         with connect(self._options) as connection:

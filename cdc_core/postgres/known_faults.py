@@ -8,11 +8,11 @@ each of its versions.
 
 What follows is one of three things:
 
-* ``RENEWED``: the stream is begun anew, with another walsender, once the transactions have ended beside which the fault
+* ``RENEWED``: the stream is restarted with another walsender once the transactions have ended beside which the fault
   occurs, and the tables concerned are read after that (``snapshot/sender_renewal``).
 * ``REFUSED``: a table of which the fault concerns columns that identify rows is refused, or paused if it is in the lake
-  already. In other columns the values are wrong as described, which ``check`` and the start of a run say.
-* ``SAID``: ``check`` says it.
+  already. In other columns the values are wrong as described, which ``check`` and the start of a run report.
+* ``SAID``: ``check`` reports it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class KnownFault:
     """One row of the table. ``plugin`` is empty for every plug-in.
 
     ``effect`` is a sentence. ``remedy`` ends the fault without another version of the server; empty if nothing does.
-    ``concerns`` tells which columns of a table have wrong values in rows that the stream sends; None for a fault that
+    ``concerns`` returns which columns of a table have wrong values in rows that the stream sends; None for a fault that
     does not depend on columns. With ``old_rows_only`` only the old rows of updates and deletes have them.
     """
 
@@ -171,7 +171,7 @@ class ConcernedTable:
 
     @property
     def reason(self) -> str:
-        """Say as a sentence what is wrong, for a table that is refused or with wrong values."""
+        """Describe the fault in one sentence, for a table that is refused or with wrong values."""
         names = ", ".join(self.identifying or self.columns)
         if self.identifying:
             return f"{self.fault.effect} Changes find rows of {self.table.id} by such values: {names}."

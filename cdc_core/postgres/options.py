@@ -294,5 +294,5 @@ class PostgresOptions:
 
     @property
     def sends_in_progress(self) -> bool:
-        "Whether the server is asked for transactions in progress."
+        "Whether the server sends transactions in progress."
         return self.streaming_transactions is InProgress.ON and self.plugin_name is OutputPlugin.PGOUTPUT

@@ -40,7 +40,7 @@ _WAL_END = _END.format(standby="coalesce(pg_last_wal_receive_lsn(), pg_last_wal_
 _SHOWN_END = _END.format(standby="pg_last_wal_replay_lsn()")
 
 
-# What a walsender sends: the WAL that is on disk, on a standby what is replayed.
+# The LSN up to which a walsender sends: the WAL on disk, on a standby the replayed WAL.
 _SENDABLE = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
 """

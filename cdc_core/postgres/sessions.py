@@ -1,8 +1,8 @@
 """The server's sessions of a connector that hold a claim or the slot, so that a later claim can end them.
 
-A connection that is lost on this side may live on at the server: a firewall that drops packets tells nobody, and the
+A connection that is lost on this side may remain open on the server: a firewall drops packets without notice, and the
 server's own time-outs take a minute (``connect``), or end nothing where a proxy between the two still answers.
-Meanwhile its claim and the slot are taken, by nobody who could use them. So the next claim ends them first: those of
+Meanwhile its claim and the slot are in use by a session without a client. So the next claim ends them first: those of
 earlier attempts of the same process, and those of a process that has ended (``SessionFile``). A session is identified
 by its process id and its start: another one, also of another run, is never ended. One request is not enough for a
 walsender with unsent changes, so it is repeated until the server has ended what is named, for some seconds.
@@ -45,7 +45,7 @@ class SessionFile:
 
     It is locked while that process has its claim, by the kernel: who can lock it may end what it names. Of another host
     nothing is ended: its lock may not be visible here. Without the folder there is no file: what the first run of a
-    connector leaves is left to the server's time-outs. Errors of the file system are ignored.
+    connector leaves ends by the server's time-outs. Errors of the file system are ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class SessionFile:
     def locked(self) -> Iterator[list[_Session]]:
         """Lock the file until the end of the context, and return what it names; nothing if another process has it."""
         lock: int | None = None
-        # A start that is refused leaves nothing behind, so the folder is not made for this file.
+        # A refused start must create no files, so the folder is not created for this one.
         with suppress(OSError):
             if self.path.parent.is_dir():
                 lock = lock_file(self.path, create=True)
@@ -114,7 +114,7 @@ class Sessions:
         return ""
 
     def forsake(self) -> None:
-        """What is remembered belongs to an attempt that has ended."""
+        """Forget the connections of an attempt that has ended."""
         self._former, self._present = self._present, []
 
     @contextmanager

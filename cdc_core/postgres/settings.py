@@ -1,4 +1,4 @@
-"""What a session is set to: set and proven by one statement, after the connection stands.
+"""The parameters of a session: set and proven by one statement, after the connection is established.
 
 Values are received as text, in snapshots and in the stream, and that text depends on settings of the session. A
 startup packet cannot fix them: libpq's environment variables, the role, the database and a login event trigger set
@@ -121,7 +121,7 @@ def is_pooled(connection: _Connection) -> bool:
 def require_own(connection: _Connection) -> None:
     """Raise SourceError if the session of the server is no longer this connection's, or its settings are others.
 
-    Without a pooler nothing is asked. Inside of a transaction what is proven holds until its end. Raises psycopg.Error.
+    Without a pooler no query is sent. Inside a transaction the proof is valid until its end. Raises psycopg.Error.
     """
     if not is_pooled(connection):
         return

@@ -101,9 +101,9 @@ class Source:
     """One connector's server, opened once per run. A context manager.
 
     ``sessions`` are those of the connector; ``claim`` ends what is left of claims that are over.
-    ``told`` holds the warnings that were logged: several sources of one process that share it log each one once.
+    ``told`` are the warnings that were logged: several sources of one process that share it log each one once.
     ``on_slot`` is called with the consistent point of a slot that was just created, before anything is read at it.
-    Raises SourceError, TransientError or ConfigError, each with what was found and what to do.
+    Raises SourceError, TransientError or ConfigError, each with the cause and the remedy.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Source:
         self._sessions.was_accepted = True
 
     def renew(self) -> bool:
-        """Forget what was read of the catalogue, for the next operation that has this claim.
+        """Discard the cached catalogue, for the next operation that has this claim.
 
         Return whether there still is a claim: it is that of the connection, which the server may have ended.
         """

@@ -1,6 +1,6 @@
-"""Converts errors of the server or libpq to CdcErrors: one sentence for what was found, one for what to do.
+"""Converts errors of the server or libpq to CdcErrors: one sentence for the cause, one for the remedy.
 
-Errors of the server are told apart by SQLSTATE, and by names that are the same in every language: of functions and
+Errors of the server are distinguished by SQLSTATE, and by names that are the same in every language: of functions and
 files of its source, of settings and files in the text. libpq's own messages have no SQLSTATE and are matched: they are
 in English, as Python does not set LC_MESSAGES. Texts of classes 22 and 23 (data and constraint errors) may contain a
 row's values and are never quoted.
@@ -27,7 +27,7 @@ from cdc_core.errors import (
 )
 from cdc_core.postgres.refusal import Refusal
 
-# Variables that libpq reads whatever a connection is given.
+# Variables that libpq reads even if all parameters are set.
 _VARIABLES = (
     *("PGSERVICE", "PGSERVICEFILE", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIREAUTH", "PGREQUIREPEER"),
     *("PGCHANNELBINDING", "PGGSSENCMODE", "PGKRBSRVNAME", "PGGSSLIB", "PGGSSDELEGATION", "PGSSLCRL", "PGSSLCRLDIR"),
@@ -35,7 +35,7 @@ _VARIABLES = (
     "PGMAXPROTOCOLVERSION",
 )
 
-# (SQLSTATE or its class, function of the server or a name in the text, kind, what was found, what to do); the first one
+# (SQLSTATE or its class, function of the server or a name in the text, kind, cause, remedy); the first one
 # that fits. {where}, {user}, {database}, {text} and, for statements, {role} and {base} are filled in.
 _REFUSALS: tuple[tuple[str, str, type[CdcError], str, str], ...] = (
     (
@@ -126,10 +126,10 @@ _REFUSALS: tuple[tuple[str, str, type[CdcError], str, str], ...] = (
         "Wait until it accepts connections.",
     ),
 )
-# Other states that are the same at every attempt: what was asked for cannot be had.
+# Other states that are the same at every attempt: the request cannot succeed.
 _DEFINITE = ("0A", "22", "42", "55")
 
-# (pattern in libpq's own text, kind, what was found, what to do).
+# (pattern in libpq's own text, kind, cause, remedy).
 _FAILURES: tuple[tuple[str, type[CdcError], str, str], ...] = (
     (
         r"definition of service|service file|invalid \w+ value: |authentication method requirement|channel binding"
@@ -268,7 +268,7 @@ _ROW_STATES = {
     "54000": "it is larger than the 1 GB that the server can send as text",
     "XX001": "",
 }
-# An internal error without a state of its own (XX000).
+# An internal error without a specific state (XX000).
 _TOO_LARGE = "invalid memory alloc request size"
 # The server's function that raises the error of row_security = off: its text depends on lc_messages.
 _ROW_SECURITY = "check_enable_rls"

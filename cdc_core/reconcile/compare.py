@@ -49,7 +49,7 @@ from cdc_core.reconcile.source_side import ReadPace, SourceSide
 from cdc_core.reconcile.view import SourceView
 from cdc_core.schema.table import Key, TableSchema
 
-# Rows that differ are held in memory to be told apart by their keys.
+# Differing rows are in memory, to be distinguished by their keys.
 _MOST_ROWS = 2_000_000
 # Rows that the server finds by their hashes: more are read with all others.
 _MOST_HASHED = 100_000
@@ -65,7 +65,7 @@ class ComparedSides:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Both sides of a table with the digests of their rows: ``held`` by the lake, ``expected`` by the source."""
+    """Both sides of a table with the digests of their rows: ``held`` of the lake, ``expected`` of the source."""
 
     lake: LakeSide
     source: SourceSide
@@ -239,7 +239,7 @@ class TableComparison:
         is_cut: bool,
         is_emptied: bool,
     ) -> DifferentRows:
-        """Judge rows of both sides. Of one that was truncated, nothing that was read is there any more."""
+        """Judge rows of both sides. A table that was truncated meanwhile has none of the rows that were read."""
         compared = self.target.compared
         empty = compared.schema.empty_table()
 
@@ -285,7 +285,7 @@ def _check_complete(changes: Between) -> None:
 
 
 def _too_many(missing: int, extra: int, changes: Between) -> DifferentRows:
-    """Return the result of a table of which so many rows differ that they are not held in memory: without keys.
+    """Return the result of a table with more differing rows than fit in memory: without keys.
 
     A row that has other values is counted on both sides. Raises NotComparableError if changes between the sides could
     be the reason.

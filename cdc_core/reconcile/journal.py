@@ -1,6 +1,6 @@
 """The results of one comparison as they come: in the lake's ``__reconciliations``, and in a file until it has ended.
 
-The file is what a comparison that was killed leaves behind: another one, if it is asked to, does not compare its
+An interrupted comparison leaves the file: the next one, with ``resume``, does not compare its
 tables again.
 """
 
@@ -45,7 +45,7 @@ class Journal:
 
     @classmethod
     def open(cls, file: Path, log: ReconciliationLog, kind: str, scope: str, *, resume: bool) -> Journal:
-        """Begin a comparison, or continue the one that the file is of if it compared the same ``kind`` of part."""
+        """Begin a comparison, or continue the file's one if it compared the same ``kind`` of part."""
         made = cls(file, log, kind, scope)
         with suppress(OSError, ValueError, KeyError, TypeError):
             plain = json.loads(file.read_text(encoding="utf-8")) if resume else {}
@@ -119,7 +119,7 @@ def _row(result: TableResult, lsn: Lsn, journal: Journal) -> Reconciliation:
 
 
 def _named(result: TableResult) -> dict[str, KeyList]:
-    """Return the keys that are listed, by what is wrong with them."""
+    """Return the listed keys by kind of difference."""
     found, changelog = result.found, result.changelog
     keys = {"missing": found.missing, "extra": found.extra, "changed": found.changed}
     if changelog is not None and not changelog.is_whole:

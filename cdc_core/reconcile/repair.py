@@ -3,7 +3,7 @@
     keys ─▶ SELECT of their rows (snapshot V, WAL end R) ─▶ the lake table is merged past R ─▶ ChunkTask ─▶ one commit
 
 The rule by which a chunk is exact beside a stream is that of ``lake/apply/chunk_rows``; a key that the SELECT does not
-find is deleted, as the delete mode says. What a repair did is seen by a comparison of the same keys afterwards.
+find is deleted, as the delete mode says. A comparison of the same keys afterwards shows the result of a repair.
 
 The commit is fenced like every other: if a run commits first, the repair reads the keys again.
 """
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _MOST_KEYS = 20_000
 _POLL_SECONDS = 0.05
 _WAITS = "changes of its row are not merged yet: run wal2lake run, then reconcile again"
-# Of a table in which rows cannot be found by their keys: all its rows are in memory then.
+# For tables whose rows cannot be selected by their keys: all rows are in memory then.
 _MOST_SCANNED = 1_000_000
 _HIDDEN_KEY = (
     "its key is masked, or of a type by which rows cannot be read again, and the table has more than "
@@ -61,7 +61,7 @@ class Repair:
     wait_seconds: float
 
     def write(self, target: Target, reading: Reading, keys: pa.Table, doubled: np.ndarray) -> dict[int, str]:
-        """Read the rows of keys again and write them; returns why not for the numbers of keys that were left.
+        """Read the rows of keys again and write them; returns the reasons by the numbers of keys that were not written.
 
         Shape: keys[K] with the columns of ``KeyColumns.read``, bool[K]. Raises CdcError.
         """
@@ -71,7 +71,7 @@ class Repair:
         for at in range(0, keys.num_rows, _MOST_KEYS):
             part = keys.slice(at, _MOST_KEYS)
             if doubled[at : at + _MOST_KEYS].any() and "__current" in target.lake.schema.names:
-                # Two current versions are ended first: one that equals the source's would stay beside the other.
+                # Two current versions are ended first: else one that equals the source's would remain with the other.
                 again = part.filter(pa.array(doubled[at : at + _MOST_KEYS]))
                 self._written(target, reading, again, ends=True)
             left |= {at + number: why for number, why in self._written(target, reading, part).items()}
@@ -91,7 +91,7 @@ class Repair:
         key = target.compared.key
         assert key is not None
         bound = self.connection.bound()
-        # Rows whose key is masked, or has no text, are found among all rows.
+        # Rows whose key is masked, or has no text, are selected among all rows.
         can_seek = has_texts(target.typer, target.compared)
         read = self.connection.read(*(reading.of_keys(key_texts(keys, key)) if can_seek else reading.ranges))
         reached = self.connection.wal_end()

@@ -95,7 +95,7 @@ class RepairRun:
         assert key is not None
         left = self._repair.write(target, self._comparisons.plan.of(target), judged.keys, judged.doubled)
         texts = key_texts(judged.keys.take(pa.array(list(left), pa.int64())), key)
-        # All that differ again are named: each is looked up in what was not written.
+        # All rows that still differ are reported, each with the reason from its attempt.
         naming_all = replace(self._comparisons, limit=judged.found.count)
         with SourceView.open(self._source, self._bounds) as view, naming_all.open(table, view) as comparison:
             after = comparison.compare_keys(judged.keys).judged
@@ -121,7 +121,7 @@ class RepairRun:
 
     @contextmanager
     def _opened(self, table: TableSchema) -> Iterator[TableComparison]:
-        """The comparison of all rows of a table under a snapshot of its own."""
+        """The comparison of all rows of a table under a new snapshot."""
         size = self._source.catalog.sizes([table]).get(table.id)
         with (
             SourceView.open(self._source, self._bounds) as view,
@@ -130,7 +130,7 @@ class RepairRun:
             yield comparison
 
     def _with_changelog(self, table: TableSchema, result: TableResult) -> TableResult:
-        """Return the result with what its changelog is found to be after the repair: wrong rows are in none."""
+        """Return the result with the state of its changelog after the repair."""
         if self._changelogs is None or result.changelog is None:
             return result
         try:
@@ -142,7 +142,7 @@ class RepairRun:
 
 
 def _repaired(before: TableResult, found: Differences, unrepaired: tuple[Unrepaired, ...]) -> TableResult:
-    """Return a table's result with what is found after its repair; rows that a rule refused are not repaired."""
+    """Return a table's result with the differences after its repair; rows that a rule refused are not repaired."""
     count = max(0, before.found.count - found.count - found.quarantined.count)
     return replace(before, state=found.state, found=found, repaired=count, unrepaired=unrepaired)
 

@@ -23,10 +23,10 @@ class Unrepaired:
 class TableResult:
     """The result of one table. ``rows`` is the number of the source's rows that were compared, None if it was left out.
 
-    ``reason`` says why it was left out, else "". ``columns_left_out`` were not compared. ``repaired``: the number of
-    rows that a repair has made equal; then ``found`` is what remains. ``bytes_read`` and ``seconds`` are the cost at
-    the source. ``is_error``: it was left out because it could not be read, not because of what it is.
-    ``changelog``: what was found in its changelog, None if that was not looked through.
+    ``reason``: why it was left out, else "". ``columns_left_out`` were not compared. ``repaired``: the number of
+    rows that a repair made equal; then ``found`` are the other differences. ``bytes_read`` and ``seconds`` are the cost
+    at the source. ``is_error``: it was left out because it could not be read, not because of its kind.
+    ``changelog``: the result of the check of its changelog, None if that was not checked.
     """
 
     table: TableId

@@ -35,7 +35,7 @@ class ReconcileRun:
         self._changelogs = changelogs
 
     def compare(self, tables: Sequence[TableSchema], view: SourceView) -> Iterator[ComparedSides]:
-        """Yield what is found of each table, in their order; an error that concerns one is in its result."""
+        """Yield the result of each table, in their order; an error that concerns one table is in its result."""
         sizes = self._source.catalog.sizes(tables)
         for table in tables:
             yield self._one(table, sizes.get(table.id), view)
@@ -60,7 +60,7 @@ class ReconcileRun:
             return ComparedSides(left_out(table.id, f"it could not be compared: {error}", is_error=True))
 
     def _compared(self, comparison: TableComparison) -> ComparedSides:
-        """Compare the part of a table that is asked for."""
+        """Compare the configured part of a table."""
         part = self._part
         if part.sample is not None:
             return comparison.compare_sample(part.sample, part.seed)

@@ -31,7 +31,7 @@ _FLUSH_SECONDS = 10.0
 
 
 class SlotChanges:
-    """The changes that the slot had not confirmed when they were asked for first. For one thread.
+    """The changes that the slot had not confirmed at the first request. For one thread.
 
     ``translator`` turns the plug-in's messages into pgoutput's, ``registry`` describes the relations in them.
     ``tables`` are the compared tables, as they are now.

@@ -41,7 +41,7 @@ class ReadPace:
 
 @dataclass(slots=True)
 class Cost:
-    """What was read from the source: rows, and bytes of COPY text."""
+    """The amount read from the source: rows, and bytes of COPY text."""
 
     rows: int = 0
     octets: int = 0

@@ -71,7 +71,7 @@ def align(
         for (taken, has_skipped), (count, example) in ways.items():
             if taken < len(announced) and not (has_skipped and place.is_new) and fits(place, announced[taken]):
                 _add(after, (taken + 1, has_skipped), count, (place.attnum, example))
-            # There must be enough places left for the columns that are left.
+            # Enough places must remain for the remaining columns.
             if not place.is_certain and len(announced) - taken <= len(places) - position:
                 # Before a column was added it had no later columns; a place without versions may have been added and
                 # dropped before.

@@ -130,7 +130,7 @@ class PauseCause(StrEnum):
 
     @property
     def ends_by_reread(self) -> bool:
-        """Whether the table is re-read once the source is as the remedy says, without any further action."""
+        """Whether the table is re-read automatically once the remedy has been applied to the source."""
         return self in _ENDING_BY_REREAD
 
     def remedy(self, action: str) -> str:
@@ -244,7 +244,7 @@ class Verdict(StrEnum):
 class Decision:
     """What to do with one table.
 
-    ``changes`` are those found. ``operations`` are FOLLOW's plan, in order, for one Delta commit; empty if only the
+    ``changes`` are the differences. ``operations`` are FOLLOW's plan, in order, for one Delta commit; empty if only the
     description changed. ``needs`` are the Delta features that make the plan a change of metadata; with
     ``rewrites_lake`` the policy requires a rewrite of the table whatever its size (``project``). ``table`` is the
     version in force from here on, with attnums and the fingerprint on which the decision is based (None unless FOLLOW).

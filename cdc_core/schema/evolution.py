@@ -111,7 +111,7 @@ def _not_followed(base: TableSchema, found: Sequence[Unseen], policy: Policy) ->
 
 
 def _is_other(base: TableSchema, announced: TableSchema | None) -> bool:
-    """Whether the rows that follow are those of another table, whatever has the name in the catalogue now."""
+    """Whether the rows that follow belong to another table, regardless of the name's present table."""
     return announced is not None and announced.oid != base.oid and 0 not in (announced.oid, base.oid)
 
 

@@ -24,7 +24,7 @@ from cdc_core.selection.source_type import is_bytes, is_character, is_textual, s
 
 Mapper = Callable[[pa.Array], pa.Array]
 EXCLUDED = "excluded"  # the treatment of a column that is not captured
-SKIPPED = ""  # beside the treatments of columns by name: the operations on rows that are left out
+SKIPPED = ""  # the key of skipped operations, among the treatments of columns by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ColumnPlan:
     ``parameters`` are added to the field's schema, after the type's own. ``hides`` is true if the mapper replaces
     values (mask, hash), false if it only shortens them. ``cut`` is the length of a truncation, which in an event is
     applied to the string or bytes returned by the converter, numbers in string modes included; None for no truncation.
-    ``note`` is set if a rule matches a column it cannot change: what is to be said after the column's name.
+    ``note`` is set if a rule matches a column it cannot change: the text that follows the column's name in the warning.
     """
 
     name: str

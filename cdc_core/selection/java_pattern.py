@@ -66,7 +66,7 @@ def to_regex(pattern: str, *, ignore_case: bool = True) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What holds up to the end of a group. ``i``: any case of ASCII letters. ``s``: a dot matches ends of lines."""
+    """The flags up to the end of a group. ``i``: any case of ASCII letters. ``s``: a dot matches ends of lines."""
 
     i: bool
     s: bool = False

@@ -54,7 +54,7 @@ def reading_options(archive: Path | None, java_options: str) -> str:
 
 
 def is_turned_off() -> bool:
-    """Whether ``WAL2LAKE_CLASS_ARCHIVE`` says ``off``."""
+    """Whether ``WAL2LAKE_CLASS_ARCHIVE`` is ``off``."""
     return os.environ.get(VARIABLE, "").strip().lower() == "off"
 
 

@@ -1,4 +1,4 @@
-"""The environment of Spark's Java process: what is set for it, and which variables may be why it does not start."""
+"""The environment of Spark's Java process: variables that are set for it, and those that may prevent its start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdc_core.errors import ConfigError
 INSTALL = "Install Java 17 or 21, or set JAVA_HOME to its folder."
 _OLDEST = 17
 _SECONDS = 30.0
-# Java 24 and later lack what Hadoop asks for the user's name.
+# Java 24 and later lack the API by which Hadoop gets the user's name.
 _NEWEST = 23
 # Variables that change how Spark, Java or Hadoop start; their values are the user's.
 _READ = (
@@ -37,7 +37,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class JavaProgram:
-    """The Java that Spark's script starts. ``version`` is 0, and ``problem`` says why, if it does not start."""
+    """The Java that Spark's script starts. ``version`` is 0, and ``problem`` the cause, if it does not start."""
 
     path: str
     version: int
@@ -97,7 +97,7 @@ def check_programs(is_local: bool) -> None:
             "Unset it: the Spark that PySpark brings is used then.",
         )
     python = os.environ.get("PYSPARK_PYTHON")
-    # access(), which shutil.which asks, ignores what a capability allows a process to read.
+    # access(), which shutil.which calls, ignores capabilities that allow a process to read.
     if is_local and python and not Path(python).is_file() and shutil.which(python) is None:
         raise ConfigError(
             f"PYSPARK_PYTHON is {python!r}, which is no program.", "Unset it: this process's Python is used then."
@@ -105,7 +105,7 @@ def check_programs(is_local: bool) -> None:
 
 
 def not_started(said: str, conf: Mapping[str, str]) -> ConfigError:
-    """Return the error for a Spark that does not start, from what Java has ``said``, and the settings ``conf``."""
+    """Return the error for a Spark that does not start, from Java's output and the settings ``conf``."""
     variables = [name for name in _READ if os.environ.get(name)]
     settings = [f"wal2lake.spark.{name}" for name in sorted(conf)]
     places = [
@@ -118,7 +118,7 @@ def not_started(said: str, conf: Mapping[str, str]) -> ConfigError:
 
 
 def cause_in(said: str) -> str:
-    """Return the cause of an error of Java: the last one that it names; of its scripts, what they say first."""
+    """Return the cause of an error of Java: the last one that it prints; of its scripts, their first line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     causes = [match[1] for line in lines if (match := _CAUSE.match(line)) is not None]
     plain = [line for line in lines if _PLAIN_CAUSE.match(line)]

@@ -1,7 +1,7 @@
 """Spark's Java process ends with the command that started it.
 
 PySpark leaves that to Java: it ends when its stdin is closed. A Java process that is still starting when its command
-ends does not: it fails to report its port into a folder that is gone, and its threads keep it for ever. So commands
+ends does not: it fails to write its port into a removed folder, and its threads keep it alive. So commands
 know the process from its first moment, and end it themselves.
 """
 
@@ -26,7 +26,7 @@ _SECONDS = 10.0
 class _Java:
     """The Java processes of this command, none outside of one (``is_on``).
 
-    ``late`` are the threads that were left when a command ended, and may start none.
+    ``late`` are the threads that still ran when a command ended; they may start no Java.
     """
 
     is_on: bool = False
@@ -39,7 +39,7 @@ _java = _Java()
 
 
 class JavaProcess(subprocess.Popen[bytes]):
-    """What PySpark starts Java with, from a thread of its own."""
+    """The function by which PySpark starts Java, in a separate thread."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         with _java.lock:

@@ -20,7 +20,7 @@ def jars_file() -> Path:
 
 
 def listed_jars() -> list[str]:
-    """Return the jars of an earlier start; none if there was no start, or one of them is gone."""
+    """Return the jars of an earlier start; none if there was no start, or one of them was removed."""
     try:
         files = jars_file().read_text().split("\n")
     except OSError:

@@ -89,7 +89,7 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     }
     if master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # A path without a scheme is on this machine, as for delta-rs, whatever HADOOP_CONF_DIR says.
+        # A path without a scheme is on this machine, as for delta-rs, regardless of HADOOP_CONF_DIR.
         conf |= {"spark.hadoop.fs.defaultFS": "file:///"}
     conf |= {key: value for key, value in user_conf.items() if key not in ("spark.jars", "spark.jars.packages")}
     return conf | _jars(user_conf, conf, one_process=re.match(r"local(\[|$)", master) is not None)
@@ -161,7 +161,7 @@ def _of_the_user(given: Mapping[str, str]) -> dict[str, str]:
 def is_lost() -> bool:
     """Whether the Java process of this process's session has ended, or does not answer.
 
-    A process that was not started by this one (``PYSPARK_GATEWAY_PORT``) is asked, not looked at.
+    A Java process that another process started (``PYSPARK_GATEWAY_PORT``) is called, not inspected.
     """
     gateway = SparkContext._gateway
     if gateway is None:
@@ -275,7 +275,7 @@ def _named_jars(text: str) -> list[str]:
 
 
 def _known_jars() -> list[str]:
-    """The jars of an earlier start that Spark does not bring itself; none where one of them is gone.
+    """The jars of an earlier start that Spark does not bring itself; none if one of them was removed.
 
     Spark looks into its own jars first, so others of the same name would never be read, but it copies all of them
     (100 MB) at every start of a context.

@@ -1,6 +1,6 @@
 """Domains: the base type, with the length and scale of the chain of domains.
 
-A domain's column lacks two things, because Debezium looks them up by the column's own type name: a default value, and
+A domain's column lacks two facts, because Debezium looks them up by the column's own type name: a default value, and
 the placeholders of arrays and hstore for an unchanged TOAST value.
 """
 

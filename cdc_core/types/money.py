@@ -62,7 +62,7 @@ def _units(text: pa.Array) -> tuple[pa.Array, Bools]:
     negative = padded[starts] == ord("-")
     symbol = padded[starts + negative] == ord("$")
     lengths = ends - starts
-    # Nothing else is in the text than what is counted here.
+    # The text consists only of the characters that are counted here.
     plain = (counts + commas + negative + symbol + 1 == lengths) & (counts > 2) & (counts <= _DIGITS - 1)
     plain &= padded[np.maximum(ends - 3, 0)] == ord(".")
     for place in (ends - 1, ends - 2, starts + negative + symbol):

@@ -2,7 +2,7 @@
 
 The plug-in repeats names and types in each row, so rows of one format differ in their values only. The first row of a
 format is parsed by the Protobuf library; all others are walked in step with it, each constant part compared at all rows
-at once. A row that differs anywhere is of another format, and is left for the next walk.
+at once. A row that differs elsewhere has another format, and is handled by the next pass.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def table_of(quoted: str) -> TableId:
 
 
 def _format(wire: Wire, places: ProtobufRowPlaces) -> _Format:
-    """Take the first row apart."""
+    """Parse the first row."""
     text = wire.data[int(places.heads[0]) : int(places.ends[0])].tobytes()
     try:
         return _format_of(RowMessage.FromString(text))

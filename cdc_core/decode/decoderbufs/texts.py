@@ -18,7 +18,7 @@ _UNIX_TO_POSTGRES_DAYS = 10_957
 _DATE_INFINITY = -(2**31) - 1 + _UNIX_TO_POSTGRES_DAYS
 _DATE_MINUS_INFINITY = -(2**31) + _UNIX_TO_POSTGRES_DAYS
 _TIME_INFINITY, _TIME_MINUS_INFINITY = 2**63 - 1, -(2**63)
-# 4714-11-24 BC, PostgreSQL's first day: what is below has wrapped around in 64 bits.
+# 4714-11-24 BC, PostgreSQL's first day: a lower number is an int64 overflow.
 _FIRST_US = -210_866_803_200_000_000
 _FIRST_PLAIN_DAY, _LAST_PLAIN_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
 
@@ -64,7 +64,7 @@ def zoned_timestamps(values: np.ndarray) -> pa.Array:
     """As ``timestamps``, with time zone: in UTC."""
     text = timestamps(values)
     plain = pc.binary_join_element_wise(text, "+00", "")
-    # The era stands behind the zone, and infinity has none.
+    # The era follows the zone, and infinity has none.
     plain = pc.if_else(pc.ends_with(text, " BC"), pc.replace_substring(text, " BC", "+00 BC"), plain)
     return pc.if_else(pc.ends_with(text, "infinity"), text, plain)
 
@@ -116,7 +116,7 @@ def _trimmed(text: pa.Array) -> pa.Array:
 
 
 def _replaced(text: pa.Array, rare: np.ndarray, values: np.ndarray, one: Callable[[int], str]) -> pa.Array:
-    # row-wise: infinity, and years that have not four digits
+    # row-wise: infinity, and years without exactly four digits
     texts = pa.array([one(int(value)) for value in values[rare]], pa.string())
     return pc.replace_with_mask(text, pa.array(rare), texts)
 

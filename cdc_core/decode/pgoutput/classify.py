@@ -64,7 +64,7 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
     transactions = find_transactions(frames, state)
     versions = _RelationVersions(frames, state, describe)
     _check_types(frames)
-    # row-wise: truncates and logical messages are rare, and each is a value of its own
+    # row-wise: truncates and logical messages are rare, and each becomes one object
     truncates = [
         _truncate(frames, transactions, versions, state, int(at)) for at in np.flatnonzero(frames.kinds == TRUNCATE)
     ]

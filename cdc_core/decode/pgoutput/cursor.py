@@ -63,7 +63,7 @@ class Cursor:
             raise self._error(f"a string in UTF-8 in {self.what}", "bytes that are not UTF-8") from None
 
     def end(self) -> None:
-        """Check that no bytes are left."""
+        """Check that no bytes remain."""
         if self._at != len(self._data):
             raise self._error(
                 f"the end of {self.what} at offset {self._at}", f"{len(self._data) - self._at} more bytes"

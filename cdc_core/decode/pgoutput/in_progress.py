@@ -13,7 +13,7 @@ back.
 
 A Stream Abort of a subtransaction removes all that was kept since its first message: subtransactions are nested, so all
 of it belongs to the subtransaction or to those inside it. (The server writes the top-level id into logical messages, so
-only this order says to which subtransaction they belong.)
+only this order determines their subtransaction.)
 
 Confirming a position while a transaction is kept loses nothing: the server begins again with the first change of every
 transaction that commits after the confirmed position. Hence ``is_open`` is always false, and what is kept is not needed
@@ -73,7 +73,7 @@ class InProgressTranslator:
         yield from grouped(self._translated(segment), _SEGMENT_BYTES)
 
     def close(self) -> None:
-        """Forget what is kept."""
+        """Discard the kept transactions."""
         for kept in self._kept.values():
             kept.messages.close()
         self._kept, self._block = {}, None

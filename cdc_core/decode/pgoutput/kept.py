@@ -24,7 +24,7 @@ _COMMIT = struct.Struct("!cBqqq")  # kind, flags, LSN of the commit, end LSN, ti
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A commit: the header of its frame, and what it says. ``time_us`` is microseconds since 2000-01-01T00:00:00Z."""
+    """A commit: the header and the fields of its message. ``time_us`` is microseconds since 2000-01-01T00:00:00Z."""
 
     header: bytes
     flags: int
@@ -74,7 +74,7 @@ class KeptTransaction:
             self.messages.cut(begun)
 
     def committed(self, end: Ending) -> Iterator[Segment]:
-        """Return the messages between a Begin and a Commit, and forget them as they are returned."""
+        """Yield the messages between a Begin and a Commit, and release each after it was yielded."""
         yield Segment.of([self.header + _BEGIN.pack(b"B", end.commit_lsn, end.time_us, self.xid)])
         yield from self.messages.take()
         commit = _COMMIT.pack(b"C", end.flags, end.commit_lsn, end.end_lsn, end.time_us)
@@ -125,7 +125,7 @@ class KeptFrames:
         after = starts + 1 + np.where(has_xid, _XID_BYTES, 0)
         self._require(ends >= after, first, "a transaction id after the kind of a message in a block", "none")
         xids = self.reader.u32(starts + 1)
-        # Of each frame what is before the id, and what is after it: a single copy of all.
+        # The bytes before and after the id of each frame, copied once for all frames.
         content = gather_binary(self.data, _in_turn(heads, after), _in_turn(starts + 1, ends)).buffers()[2]
         bounds = np.cumsum(ends - heads - (after - starts - 1))
         return Segment(content.slice(0, int(bounds[-1])).to_pybytes(), bounds), xids

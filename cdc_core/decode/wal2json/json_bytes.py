@@ -1,4 +1,4 @@
-"""JSON of many messages in one buffer: values are found and unescaped for many messages at once."""
+"""JSON of many messages in one buffer: values are located and unescaped for many messages at once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class JsonBytes(Wire):
         if len(slashes):
             escaped = _escaping(slashes) + 1
             quotes = quotes[~np.isin(quotes, escaped, assume_unique=True)]
-        # A value that does not end is taken to end with the data, where no message matches.
+        # A value without an end is assumed to end with the data, where no message matches.
         self._quotes = np.append(quotes, len(data))
         self._delimiters: np.ndarray | None = None
 

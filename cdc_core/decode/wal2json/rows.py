@@ -2,7 +2,7 @@
 
 Rows of one format differ in their values only: names and types are repeated in each. The first row of a format is
 taken apart into its values and what is between them; all others are walked in step with it, and what is between is
-compared at all rows at once. A row that differs anywhere is of another format, and is left for the next walk.
+compared at all rows at once. A row that differs elsewhere has another format, and is handled by the next pass.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def decode(data: JsonBytes, rows: JsonRowPlaces) -> Iterator[RowGroup]:
 
 
 def _format(data: JsonBytes, rows: JsonRowPlaces) -> _JsonFormat:
-    """Take the first row apart."""
+    """Parse the first row."""
     text = data.data[int(rows.starts[0]) : int(rows.ends[0])].tobytes()
     try:
         places = leaves(text)
@@ -95,7 +95,7 @@ def _format(data: JsonBytes, rows: JsonRowPlaces) -> _JsonFormat:
 
 
 def _is_value(path: Path) -> bool:
-    """Whether a path leads to a column's value, in either format."""
+    """Whether a path is that of a column's value, in either format."""
     if len(path) == 3:
         return path[2] == "value" or path[:2] == ("oldkeys", "keyvalues")
     return len(path) == 2 and path[0] == "columnvalues"

@@ -1,8 +1,8 @@
 """Translates a stream of wal2json to pgoutput's messages.
 
 Format 2 has a message for the beginning and the end of a transaction, with the LSN of its commit record in both. Format
-1 is asked for in chunks: a message begins the transaction's JSON, one follows for each row, and one closes it. It says
-where the commit record ends; the record's last byte takes the start's place (as in ``decoderbufs.translate``).
+1 is requested in chunks: a message begins the transaction's JSON, one follows for each row, and one closes it. It has
+the end of the commit record; the record's last byte takes the start's place (as in ``decoderbufs.translate``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Wal2JsonTranslator:
         pieces = Pieces()
         truncates: list[tuple[int, TableId]] = []
         groups: list[RowGroup] = []
-        # row-wise: what is not a row is one or two messages a transaction
+        # row-wise: one or two messages a transaction are not rows
         for at in np.flatnonzero(~_ROWS[kinds]).tolist():
             text = data.data[int(starts[at]) : int(ends[at])].tobytes()
             try:

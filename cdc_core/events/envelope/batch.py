@@ -112,7 +112,7 @@ def no_data(rows: int) -> Data:
 
 
 def constant(value: Any, schema: ConnectSchema, rows: int) -> Data:
-    """Return N times the same value, given as Python value of the schema's Arrow type."""
+    """Return N times the same value, a Python value of the schema's Arrow type."""
     kind = arrow_type(schema)
     return Data(schema, pa.array([value], type=kind).take(pa.array(np.zeros(rows, dtype=np.int64))))
 
@@ -250,6 +250,6 @@ def one_batch(
     key: tuple[ConnectSchema, dict[str, Any]],
     value: tuple[ConnectSchema, dict[str, Any]],
 ) -> EventBatch:
-    """Return a record without headers, whose key and value are given as schemas and Python values."""
+    """Return a record without headers, from the schemas and Python values of its key and value."""
     keys, values = (constant(payload, schema, 1) for schema, payload in (key, value))
     return EventBatch(np.array([seq]), np.array([sub]), topics(topic, 1), keys, values)

@@ -1,4 +1,4 @@
-"""Topics renamed by ``topic.regex``, and the field that then tells tables apart in keys."""
+"""Topics renamed by ``topic.regex``, and the field that distinguishes their tables in keys."""
 
 from __future__ import annotations
 

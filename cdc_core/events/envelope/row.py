@@ -101,7 +101,7 @@ class RowWriter:
         the placeholder. A value that cannot be read is null (warn, skip), or raises ConversionError (fail).
 
         ``read``: the rows are from a query, where some types are written differently than in the stream. ``lsn``: the
-        LSN of each row's event, which what is said of a value names.
+        LSN of each row's event, which messages about its values name.
         """
         position = {name: index for index, name in enumerate(columns.names)}
         parts: Parts = ["{"]
@@ -158,7 +158,7 @@ class RowWriter:
     def _converted(
         self, field: Field, text: pa.Array, unchanged: np.ndarray | None, read: bool, lsn: np.ndarray | None
     ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-        """Return the converter's values, the texts that it was given, and which values are still unavailable."""
+        """Return the converter's values, its input texts, and which values are still unavailable."""
         missing = None if unchanged is None or not unchanged.any() else pa.array(unchanged)
         if not (read or field.face.is_streamed):
             text, missing = pa.nulls(len(text), text.type), None
@@ -257,7 +257,7 @@ def value_fields(
 
 
 def rows_of(columns: RawColumns, rows: np.ndarray) -> RawColumns:
-    """Return the given rows of every column."""
+    """Return these rows of every column."""
     taken = pa.array(rows)
     unchanged = tuple(None if mask is None else mask[rows] for mask in columns.unchanged)
     return RawColumns(columns.names, tuple(text.take(taken) for text in columns.text), unchanged, len(rows))

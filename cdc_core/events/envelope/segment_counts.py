@@ -41,7 +41,7 @@ class SegmentCounter:
         self._counter = TransactionCounter()
 
     def go_on(self, commit_lsn: int, counts: Mapping[str, int]) -> None:
-        """Go on inside a transaction of which another connector has sent BEGIN and ``counts`` events by table."""
+        """Continue inside a transaction of which another connector has sent BEGIN and ``counts`` events by table."""
         self._counter.go_on(commit_lsn, counts)
 
     def marks(self, segment: SortedSegment) -> list[TransactionMark]:

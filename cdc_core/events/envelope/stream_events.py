@@ -116,7 +116,7 @@ class StreamRecords:
         return self._beating(ordered, segment, now)
 
     def go_on(self, commit_lsn: int, counts: Mapping[str, int]) -> None:
-        """Go on inside a transaction of which another connector has sent BEGIN and ``counts`` events by table."""
+        """Continue inside a transaction of which another connector has sent BEGIN and ``counts`` events by table."""
         if self._counter is not None:
             self._counter.go_on(commit_lsn, counts)
 

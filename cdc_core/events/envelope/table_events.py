@@ -338,7 +338,7 @@ class _Side:
     rows: int
 
     def written(self, form: TextForm | TypedForm, writer: RowWriter) -> pa.Array:
-        """Return what the writer makes of each message's tuple, null without one. Shape: [N]"""
+        """Return the writer's struct for each message's tuple, null without one. Shape: [N]"""
         return _spread(form.rows(writer, self.columns, len(self.at), lsn=self.lsn), self.at, self.rows)
 
 

@@ -139,7 +139,7 @@ class TransactionCounter:
         self._open_lsn, self._total, self._collections = commit_lsn, sum(counts.values()), dict(counts)
 
     def restart(self, marks: pa.RecordBatch) -> None:
-        """Restart the counts of a transaction of which marks (MARK_SCHEMA) say that it is sent again."""
+        """Restart the counts of a transaction that is sent again, according to marks (MARK_SCHEMA)."""
         for mark in marks.select(["kind", "commit_lsn"]).to_pylist():  # once a transaction
             if mark["kind"] == _BEGIN:
                 self.begin(mark["commit_lsn"])

@@ -114,7 +114,7 @@ class TypedForm:
         headers: tuple[Header, ...],
         dead: np.ndarray | None = None,
     ) -> pa.Table:
-        """Return RECORDS: what the outlet makes of the values, and of the tombstones of the records ``dead``."""
+        """Return RECORDS: the outlet's records of the values, and tombstones of the records ``dead``."""
         rows = len(seq)
         batch = EventBatch(seq, sub, topics(self._topic, rows), key or no_data(rows), value, headers)
         made = self._outlet.records(batch)

@@ -19,9 +19,9 @@ _OFFSETS: dict[pa.DataType, np.dtype[Any]] = {
 
 
 def is_uniform(array: pa.Array) -> bool:
-    """Return whether at least two values are given and all are the same, bit for bit, or all are null.
+    """Return whether there are at least two values and all are equal, bit for bit, or all are null.
 
-    False for nested types, whose fields are asked by themselves. A column whose values differ is mostly told by its
+    False for nested types, whose fields are tested one by one. A column whose values differ is mostly recognized by its
     first and last ones.
     """
     rows = len(array)

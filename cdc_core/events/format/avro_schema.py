@@ -64,7 +64,7 @@ class AvroRules:
         return name
 
     def scrubbed(self, name: str) -> str:
-        """Return a name without dots, changed if that is asked for. It may be one that Avro does not permit."""
+        """Return a name without dots, adjusted if the option requires it. Avro may not permit the result."""
         if not self.scrub or _NAME.fullmatch(name) or not name:
             return name
         encoded = quote_plus(name, safe="*-._")

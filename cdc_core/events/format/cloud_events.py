@@ -134,7 +134,7 @@ class CloudEventsFormat:
             names.append((name, schema))
             columns.append(values)
 
-        # The data's schema is registered first, even if the event cannot be made after it.
+        # The data's schema is registered first, even if the event then fails.
         message: pa.Array | None = None
         if self._avro is not None:
             placed = batch.with_topics(lambda topic: f"{topic}-data") if self._event_avro else batch

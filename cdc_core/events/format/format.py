@@ -16,7 +16,7 @@ Placed = tuple[tuple[int, int, int, int], str]
 class Format(Protocol):
     """A converter. ``suffix`` is added to ``key`` or ``value`` in lines; ``shows_headers``: lines have headers.
 
-    ``registers``: a registry numbers the schemas of records in the order in which it is asked.
+    ``registers``: a registry numbers the schemas of records in the order of the requests.
     """
 
     suffix: str

@@ -53,7 +53,7 @@ class JsonFormat:
             return "null"
         if not self._numeric:
             return schema_text(schema)
-        # A decimal default is a number, too, with all its digits: it is put in after JSON has been made.
+        # A decimal default is a number, too, with all its digits: it is inserted after the JSON was written.
         return _NUMBER.sub(r"\1", schema_text(_with_numbers(schema)))
 
     def payload(self, data: Data) -> pa.Array:
@@ -116,7 +116,7 @@ class JsonFormat:
 
 _MISFIT = "A JSON text was to be expanded, but its value has no single type."
 
-# A number that is to stand in JSON as it is, in a text that no default contains.
+# Marks a number that is inserted into JSON unquoted, by a text that no default contains.
 _NUMBER = re.compile(r'"\\u0000([-0-9.E+]+)\\u0000"')
 
 

@@ -75,7 +75,7 @@ class EventOutlet:
         return [line for _, line in sorted([*self.key.last_lines(), *self.value.last_lines()])]
 
     def _tolerant(self, batch: EventBatch) -> list[pa.Table]:
-        """Transform and write; a record that fails is isolated by bisection and left out, if that is permitted."""
+        """Transform and write; a record that fails is isolated by bisection and skipped if that is permitted."""
         try:
             return [self._written(single) for single in self._in_turn(self.chain.apply(batch))]
         except RecordError as error:
@@ -126,7 +126,7 @@ def make_outlet(transforms: TransformOptions, formats: FormatOptions, *, is_raw:
     ``is_raw`` as in EventOutlet. Kafka's messages have headers with every format: as texts, Connect's default, where
     lines have none.
 
-    Raises ConfigError with what is wrong in the properties of transforms and converters.
+    Raises ConfigError that names the wrong properties of transforms and converters.
     """
     chain = make_chain(transforms)
     value = _made("value", formats.value_converter, formats)

@@ -17,7 +17,7 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class KafkaFacts:
-    """``brokers``: how many there are. ``missing``: topics that do not exist. ``creates``: the connector makes them."""
+    """``brokers``: their number. ``missing``: topics that do not exist. ``creates``: the connector creates them."""
 
     servers: str
     brokers: int
@@ -30,7 +30,7 @@ def examine(options: KafkaOptions, topics: Iterable[str]) -> KafkaFacts:
     servers, rules = java.servers(options), TopicRules(options.topic_creation)
     reported = Reported(servers)
     rules.check()
-    # A producer that is made, and writes nothing, tells whether every setting exists.
+    # Creating a producer, which writes nothing, verifies that every setting exists.
     open_producer(java.producer_settings(options), reported)
     maker = TopicMaker(open_admin(java.admin_settings(options), reported), rules, servers, reported)
     known = maker.known(_SECONDS)

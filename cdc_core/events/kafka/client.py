@@ -1,4 +1,4 @@
-"""Opens Kafka clients, and says in one sentence what they report. Only this package imports confluent-kafka."""
+"""Opens Kafka clients, and converts their errors to sentences. Only this package imports confluent-kafka."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _REFUSED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPOR
 
 
 class BrokerError(DefiniteError):
-    """Kafka refuses what is asked of it; the same at every retry."""
+    """Kafka refuses a request; the same at every retry."""
 
 
 class Reported:
-    """What a client reported last by itself: why it cannot connect. ``fatal``: why it does nothing more."""
+    """The last error that a client reported in the background: of connecting, or ``fatal``, which ends it."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -47,7 +47,7 @@ class Reported:
         self.fatal: Any = None
 
     def __call__(self, error: Any) -> None:
-        """Take an error of the client's; called by its ``poll``."""
+        """Record an error of the client; called by its ``poll``."""
         self.last = error.str().strip().rstrip(".")
         if error.name() in _REFUSED:
             self.refused = self.last
@@ -85,9 +85,9 @@ def open_consumer(settings: Mapping[str, str], reported: Reported) -> Consumer:
 def open_reader(
     settings: Mapping[str, str], group: str, reported: Reported, *, isolation: str = "read_committed"
 ) -> Consumer:
-    """Create a consumer for reading assigned partitions to their ends (``_PARTITION_EOF``): what is committed there.
+    """Create a consumer for reading assigned partitions to their ends (``_PARTITION_EOF``): committed records.
 
-    With ``isolation`` read_uncommitted also what is not. It stores no offsets in ``group``. Raises ConfigError.
+    With ``isolation`` read_uncommitted also others. It stores no offsets in ``group``. Raises ConfigError.
     """
     own = {
         "group.id": group,
@@ -125,7 +125,7 @@ def _module() -> Any:
 
 
 def error_of(error: Any, servers: str, doing: str) -> CdcError:
-    """Return librdkafka's error as one of ours. ``doing``: what failed, as a gerund."""
+    """Return the CdcError for librdkafka's error. ``doing``: the failed operation, as a gerund."""
     name, said = error.name(), error.str().strip().rstrip(".")
     if name in _FENCED:
         return TransientError(

@@ -1,6 +1,6 @@
-"""Records and positions given to librdkafka, and what it says of them. For one thread.
+"""Passes records and positions to librdkafka, and receives its reports. For one thread.
 
-librdkafka keeps records in a queue of its own, sends them in batches, and tells of each that was not delivered when it
+librdkafka keeps records in its own queue, sends them in batches, and reports each that was not delivered when it
 is polled. Waiting is bounded: an error is raised if nothing is acknowledged for the stall time-out, or the run ends.
 """
 
@@ -35,7 +35,7 @@ _ABORT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """``leaves_out``: records that Kafka does not take are left out with a warning (errors.tolerance=all).
+    """``leaves_out``: records that Kafka refuses are skipped with a warning (errors.tolerance=all).
 
     ``most_records``: how many librdkafka keeps.
     """
@@ -48,7 +48,7 @@ class DeliverySettings:
 
 
 class Delivery:
-    """What one run delivers. ``is_stopped``, which another thread may set: nothing is waited for any more."""
+    """The deliveries of one run. ``is_stopped``, which another thread may set, ends all waits."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Delivery:
 
     @property
     def kept(self) -> int:
-        """How many records librdkafka has that are not acknowledged; may be asked by any thread."""
+        """The number of records in librdkafka that are not acknowledged; any thread may read it."""
         return len(self._producer)
 
     @property
@@ -103,12 +103,12 @@ class Delivery:
             self._in_transaction = False
 
     def serve(self) -> None:
-        """Take what librdkafka tells. Raises CdcError."""
+        """Process librdkafka's reports. Raises CdcError."""
         self._producer.poll(0)
         self._check_failed()
 
     def close(self) -> None:
-        """Forget what is not sent; a transaction is ended, so that readers need not wait for its time-out.
+        """Discard unsent records; an open transaction is aborted, so that readers need not wait for its time-out.
 
         Never raises.
         """
@@ -138,14 +138,14 @@ class Delivery:
                 self._producer.poll(0)
 
     def _produce_together(self, batch: TopicRecords) -> None:
-        """Produce records in one call. Once the queue is full, librdkafka takes none of the later ones either."""
+        """Produce records in one call. Once the queue is full, librdkafka refuses all later ones."""
         from confluent_kafka import KafkaException
 
         taken = self._producer.produce_batch(batch.topic, batch.messages, on_delivery=self._failed_delivery)
         self._producer.poll(0)
         if taken == len(batch.messages):
             return
-        # row-wise: only what was not taken
+        # row-wise: only refused records
         for message in batch.messages:
             error = message.get("_error")
             if error is not None:
@@ -203,7 +203,7 @@ class Delivery:
                 patience.check()
 
     def _failed_delivery(self, error: Any, message: Any) -> None:
-        """Take what could not be delivered; called by ``poll`` and ``flush``, where nothing may be raised."""
+        """Record an undelivered message; called by ``poll`` and ``flush``, where no error may be raised."""
         if error is not None:
             found = None
             if message is not None and message.topic() is not None:
@@ -218,7 +218,7 @@ class Delivery:
             self._refuse(error, message)
 
     def _refuse(self, error: Any, message: RefusedRecord) -> None:
-        """Raise the error of a record that Kafka does not take, or leave the record out."""
+        """Raise the error of a record that Kafka refuses, or skip the record."""
         if error.name() != "MSG_SIZE_TOO_LARGE":
             raise self._error_of(error, f"writing to topic {message.topic}")
         if self._is_for_broker(message):
@@ -229,7 +229,7 @@ class Delivery:
         _log.warning("An event is left out: %s", found.message)
 
     def _error_of(self, error: Any, doing: str) -> CdcError:
-        """Return an error as one of ours; the producer's own, if that is why it does nothing any more."""
+        """Return the CdcError for an error; the producer's fatal one, if there is one."""
         self._producer.poll(0)
         is_fatal = error.name() == "_FATAL" and self._reported.fatal is not None
         return error_of(self._reported.fatal if is_fatal else error, self._settings.servers, doing)

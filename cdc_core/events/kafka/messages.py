@@ -1,4 +1,4 @@
-"""RECORDS as what librdkafka takes: bytes of keys and values, lists of headers."""
+"""Converts RECORDS to librdkafka's form: bytes of keys and values, lists of headers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Sent = tuple[str, bytes | None, bytes | None, Headers, int, int]
 
 
 class TopicRecords(NamedTuple):
-    """Records of one topic whose headers, partitions and times are not their own: librdkafka takes them in one call.
+    """Records of one topic whose headers, partitions and times are common: librdkafka takes them in one call.
 
-    ``messages``: ``key`` and ``value`` of each; ``_error`` is added to one that librdkafka does not take.
+    ``messages``: ``key`` and ``value`` of each; ``_error`` is added to one that librdkafka refuses.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class RefusedRecord(NamedTuple):
 
     @classmethod
     def of(cls, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> RefusedRecord:
-        """Return what is kept of a record."""
+        """Return the retained fields of a record."""
         size = len(key or b"") + len(value or b"")
         return cls(
             topic, key, size, _BATCH + size + sum(len(name) + len(text or b"") + _HEADER for name, text in headers)
@@ -97,7 +97,7 @@ class Messages:
 
     @staticmethod
     def _each(texts: pa.Array, made: Callable[[str], T]) -> Iterable[T]:
-        """Return what is made of each text, once for each distinct one, of which there are few."""
+        """Return the result for each text, computed once for each distinct one, of which there are few."""
         if is_uniform(texts):
             return itertools.repeat(made(texts[0].as_py()), len(texts))
         found = texts.dictionary_encode()

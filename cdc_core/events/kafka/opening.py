@@ -1,4 +1,4 @@
-"""Opens a connector's way to Kafka: producer, topics, and the position that the last run left."""
+"""Opens a connector's Kafka output: producer, topics, and the position that the last run stored."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _batch_size(settings: dict[str, str], topics: TopicMaker, rules: TopicRules,
     """Return the largest batch that all topics of the connector take.
 
     A broker refuses a batch as a whole, and librdkafka does not divide it, as Java's producer does. A record that is
-    larger than a batch is one of its own.
+    larger than a batch is sent alone.
     """
     own = [name for name in topics.existing() if name.startswith(f"{prefix}.")]
     limits = [*topics.limits(own).values(), rules.least_limit or _BATCH_BYTES]

@@ -54,7 +54,7 @@ class PositionTopic:
         return self.name, self.key, position.encode(), [], NO_PARTITION, NOW
 
     def await_others(self, settings: Mapping[str, str], servers: str) -> None:
-        """Wait until no transaction is open in the topic: what lies behind its begin cannot be read, own positions too.
+        """Wait until no transaction is open in the topic: records after its begin cannot be read, positions too.
 
         For a topic that connectors share: one that was killed leaves its transaction open until its next start, or its
         time-out. Raises TransientError if that lasts, and CdcError.
@@ -116,7 +116,7 @@ class PositionTopic:
                 time.sleep(_POLL_SECONDS)
 
     def _last(self, consumer: Any, servers: str, reported: Reported) -> str | None:
-        """Return the last of the positions up to the end of what is committed."""
+        """Return the last position among committed records."""
         position, deadline = None, time.monotonic() + REACH_SECONDS
         while time.monotonic() < deadline:
             message = consumer.poll(_POLL_SECONDS)

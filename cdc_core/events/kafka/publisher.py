@@ -1,4 +1,4 @@
-"""Writes records to Kafka in the background, in the order in which they are given, and says what is durable.
+"""Writes records to Kafka in the background, in the order of the calls, and reports which are durable.
 
     put(records) … mark(position) … put ──queue──▶ one thread: one record a call ──▶ librdkafka ──▶ brokers
                                                       mark: all acknowledged, then the position's record
@@ -32,7 +32,7 @@ _JOIN_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Records that were put and are not acknowledged, and how many may be; bytes of those not given to librdkafka."""
+    """Records that are not acknowledged, and their limit; bytes of those not yet passed to librdkafka."""
 
     records: int
     most_records: int
@@ -77,7 +77,7 @@ class Publisher:
 
     @property
     def unacknowledged(self) -> Unacknowledged:
-        """What waits; may be asked by any thread."""
+        """The waiting records; any thread may read it."""
         with self._changed:
             records, octets = self._queued_records, self._queued_bytes
         return Unacknowledged(records + self._delivery.kept, self._delivery.most_kept, octets, _QUEUED_BYTES)
@@ -115,7 +115,7 @@ class Publisher:
             return not self._pending
 
     def close(self) -> None:
-        """End the thread; what is not acknowledged is sent again by the next run. Never raises."""
+        """End the thread; the next run sends unacknowledged records again. Never raises."""
         with self._changed:
             self._delivery.is_stopped = True
             self._changed.notify_all()

@@ -93,7 +93,7 @@ def producer_settings(options: KafkaOptions, transactional_id: str = "") -> dict
     for kind in _COMPRESSIONS:
         # A level of a compression that is not used.
         java.pop(f"compression.{kind}.level", None)
-    # A record that is given up would be missing in between: a run waits, or ends, instead.
+    # A record that is dropped after a time-out would be a gap: a run waits, or ends, instead.
     java.pop("delivery.timeout.ms", None)
     return {**defaults, **_connected(options), **translated("producer", java), **own}
 
@@ -121,7 +121,7 @@ def consumer_settings(
 
 
 def transactional_id(prefix: str, slot: str) -> str:
-    """Return the transactional.id of a connector's only task: a new run ends what an earlier one left open."""
+    """Return the transactional.id of a connector's only task: a new run aborts open ones of an earlier run."""
     return f"wal2lake-{prefix}-{slot}-0"
 
 

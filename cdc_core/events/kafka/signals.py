@@ -24,7 +24,7 @@ _MOST = 100
 
 
 class SignalTopic:
-    """For one thread. ``interval_seconds``: how often the topic is asked. Without a broker there are no signals."""
+    """For one thread. ``interval_seconds``: time between polls. Without a broker there are no signals."""
 
     def __init__(
         self,

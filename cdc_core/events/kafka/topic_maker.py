@@ -20,7 +20,7 @@ _LIMIT = "max.message.bytes"
 
 
 class TopicMaker:
-    """For one thread. ``existing`` is asked of the broker once, at the first topic."""
+    """For one thread. ``existing`` is requested from the broker once, at the first topic."""
 
     def __init__(self, admin: AdminClient, rules: TopicRules, servers: str, reported: Reported) -> None:
         self._admin = admin
@@ -46,7 +46,7 @@ class TopicMaker:
         return set(self.known(REACH_SECONDS).topics)
 
     def known(self, seconds: float) -> ClusterMetadata:
-        """Return what the cluster says of itself. Raises CdcError if no broker answers, or none accepts the client."""
+        """Return the cluster's metadata. Raises CdcError if no broker answers, or none accepts the client."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + seconds
@@ -54,7 +54,7 @@ class TopicMaker:
             try:
                 return self._admin.list_topics(timeout=_ASK_SECONDS)
             except KafkaException:
-                # Serves the callback that says why.
+                # Runs the callback that receives the cause.
                 self._admin.poll(0)
                 if self._reported.refused or time.monotonic() > deadline:
                     raise self._reported.unreachable(seconds) from None

@@ -1,7 +1,7 @@
 """Creation of topics by Kafka Connect's rules.
 
 A group has include and exclude patterns, Java's, that must match the whole name; the first group of
-topic.creation.groups that does decides, and what it does not say is as in the group default. Without
+topic.creation.groups that does decides, and the group default has the settings that it lacks. Without
 topic.creation.default.* no topic is created here: the broker does if it may.
 """
 
@@ -63,7 +63,7 @@ class TopicRules:
 
     @property
     def least_limit(self) -> int | None:
-        """The smallest max.message.bytes of topics that are created here, None if none is given."""
+        """The smallest max.message.bytes of topics that are created here, None if none is set."""
         given = [group.settings.get("max.message.bytes", "") for group in (self._default, *self._groups)]
         return min((int(one) for one in given if one.isdecimal()), default=None)
 

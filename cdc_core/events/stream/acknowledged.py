@@ -60,7 +60,7 @@ class Acknowledged:
         self._messages = 0
 
     def reach(self, durable: int, wal_end: int) -> None:
-        """Report what is durable now, if it is more than before. ``wal_end``: the server's."""
+        """Report newly durable segments, if there are any. ``wal_end``: the server's."""
         rows: Counter[TableId] = Counter()
         done: list[_Written] = []
         while self._waiting and self._waiting[0].lsn <= durable:

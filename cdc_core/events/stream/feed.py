@@ -1,4 +1,4 @@
-"""Events beside a lake: a thread that writes the segments of a run into a lake to another output, too.
+"""Events in addition to a lake: a thread that also writes the segments of a run into a lake to another output.
 
 The lake does not wait for it: segments wait in memory up to a bound (``SharedSegments``), and only then reading from
 the slot pauses. If that lasts longer than the stall time-out, the run ends with an error. The slot is confirmed for
@@ -71,7 +71,7 @@ class EventFeed:
         return self._segments.is_settled
 
     def close(self) -> None:
-        """End the thread; what is not durable is repeated by the next run."""
+        """End the thread; the next run repeats what is not durable."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_SECONDS)

@@ -38,7 +38,7 @@ class KafkaOutput:
 
     @property
     def waiting(self) -> WaitingChanges:
-        """What Kafka has not acknowledged."""
+        """Records that Kafka has not acknowledged."""
         found = self._publisher.unacknowledged
         return WaitingChanges(found.records, found.most_records, found.bytes, found.most_bytes)
 
@@ -76,7 +76,7 @@ class KafkaOutput:
         return int(records.num_rows)
 
     def flush(self) -> None:
-        """Do nothing: the publisher sends what it gets."""
+        """Do nothing: the publisher sends records at once."""
 
     def show_rows(self) -> None:
         """Mark the last position again after some seconds: a Kafka transaction must not last as long as a snapshot."""

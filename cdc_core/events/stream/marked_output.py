@@ -1,9 +1,9 @@
-"""An output and the position that is stored with it: the run's progress, kept in step with what is written.
+"""An output and the position that is stored with it: the run's progress, consistent with the written records.
 
     records up to a Commit ─▶ written ─▶ marked with the position ─▶ durable ─▶ the slot is confirmed up to it
 
-A mark follows only what is complete: a transaction, a message outside of transactions, all rows of a snapshot. A later
-run continues after the last mark; what was written behind that, it removes or repeats (``Output``). The slot is
+A mark follows only a complete unit: a transaction, a message outside of transactions, all rows of a snapshot. A later
+run continues after the last mark; records after that are removed or repeated (``Output``). The slot is
 confirmed only up to a mark that the output has made durable, with every record before it. So after a kill the server
 sends everything again that the next run needs.
 """
@@ -28,7 +28,7 @@ from cdc_core.snapshot.incremental.progress import Progress
 
 _log = logging.getLogger(__name__)
 
-# How long is waited at the end for what the output has not written.
+# How long the end of a run waits for unwritten records.
 _SETTLE_SECONDS = 30.0
 
 
@@ -66,7 +66,7 @@ class MarkedOutput:
         """Write a segment's records, and mark the output after the last Commit among them; returns their number.
 
         ``is_open``: the segment ends inside a transaction. ``at_commit``: the progress of requested snapshots at that
-        Commit, None if it is what it was.
+        Commit, None if it is unchanged.
         """
         written = self._write_commits(records, segment, at_commit)
         if not is_open and segment.messages and not self.output.is_marked:
@@ -87,14 +87,14 @@ class MarkedOutput:
         return written
 
     def confirm(self, segments: Segments) -> None:
-        """Let the slot be confirmed up to what is durable, and report that."""
+        """Allow the slot to be confirmed up to the durable position, and report that."""
         durable = self.output.durable_lsn
         segments.confirm(durable)
         if self._acknowledged is not None:
             self._acknowledged.reach(durable, segments.wal_end)
 
     def settle(self, segments: Segments) -> None:
-        """Wait until what was marked is durable, and confirm it; what is not by then is written again."""
+        """Wait until the last mark is durable, and confirm it; after a time-out the next run writes the rest again."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while not (is_settled := self.output.settle(ROOM_SECONDS)) and time.monotonic() < deadline:
             segments.tick()

@@ -62,15 +62,15 @@ class Position:
 
 
 class Output(Protocol):
-    """Where a run writes. For one thread; an output may have threads of its own, whose errors any method raises."""
+    """Where a run writes. For one thread; an output may have threads, whose errors any method raises."""
 
     @property
     def has_room(self) -> bool:
-        """Whether more records may be written now without being held in memory beyond a bound."""
+        """Whether more records may be written now without exceeding the bound of records in memory."""
 
     @property
     def waiting(self) -> WaitingChanges | None:
-        """What is not durable yet, for any thread; None if nothing waits in this process."""
+        """The records that are not durable, for any thread; None if none waits in this process."""
 
     @property
     def is_marked(self) -> bool:
@@ -91,7 +91,7 @@ class Output(Protocol):
         """Write RECORDS; returns their number."""
 
     def flush(self) -> None:
-        """Show what was written to readers soon, as far as they may see it before the next mark."""
+        """Make written records visible to readers soon, if they may see them before the next mark."""
 
     def show_rows(self) -> None:
         """Rows of a snapshot were written: they may be shown to readers, at the position of the last mark."""
@@ -109,7 +109,7 @@ class Output(Protocol):
 class EnvelopeOutput:
     """One output of one slot. ``open`` before writing; a context manager that closes it. ``lines`` converts RECORDS.
 
-    A device (``/dev/stdout``) has no position file and is not truncated: what was written to it cannot be removed.
+    A device (``/dev/stdout``) has no position file and is not truncated: records written to it cannot be removed.
     """
 
     has_room = True

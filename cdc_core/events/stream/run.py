@@ -1,6 +1,6 @@
 """Writes Debezium's records into an output: the snapshot of the mode, then the stream; without Spark and lake.
 
-What is stored as the output's position, and when the slot is confirmed, is decided in ``marked_output``.
+``marked_output`` decides which position is stored with the output, and when the slot is confirmed.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class EnvelopeRun:
         should_stop: Callable[[], bool],
         heartbeat: Callable[[], None] = lambda: None,
     ) -> StreamReport:
-        """As ``stream``, with the segments of any reader; what was written last may not be durable yet.
+        """As ``stream``, with the segments of any reader; the last records may not be durable yet.
 
         ``heartbeat`` runs heartbeat.action.query, where no other reader of the slot does.
         """

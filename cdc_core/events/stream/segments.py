@@ -41,13 +41,13 @@ class Segments(Protocol):
         """The LSN up to which everything was received, or is confirmed."""
 
     def next(self, seconds: float) -> SortedSegment | None:
-        """Return what is received within some ``seconds``, None if nothing is."""
+        """Return the segment received within some ``seconds``, None if there is none."""
 
     def confirm(self, lsn: int) -> None:
         """Record that everything up to ``lsn`` is durable."""
 
     def confirm_idle(self, is_idle: bool) -> None:
-        """Record whether everything that was returned is durable and complete: then what is silent is confirmed."""
+        """Record whether all returned segments are durable and complete: an idle stream then confirms the WAL end."""
 
     def tick(self) -> None:
         """Keep a connection alive while not reading."""
@@ -65,7 +65,7 @@ class SlotSegments:
     ) -> None:
         self._stream = stream
         self._translator: Translator = translator or NoTranslator()
-        # What the translator makes of the last segment that was read: the next one of it, and the others.
+        # The translated segments of the last one that was read: the next, and an iterator of the others.
         self._ahead: Segment | None = None
         self._translated: Iterator[Segment] = iter(())
         self._state = StreamState(prior_end_lsn=int(began_at))
@@ -73,7 +73,7 @@ class SlotSegments:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open, or something that was received has not been returned."""
+        """Whether a transaction is open, or received bytes have not been returned."""
         return self._state.open is not None or self._translator.is_open or self._ahead is not None
 
     @property
@@ -83,7 +83,7 @@ class SlotSegments:
 
     @property
     def passed(self) -> int:
-        """The larger of what is confirmed and the server's end of WAL."""
+        """The larger of the confirmed position and the server's end of WAL."""
         return max(self._stream.confirmed_lsn, self._stream.wal_end)
 
     def next(self, seconds: float) -> SortedSegment | None:
@@ -104,7 +104,7 @@ class SlotSegments:
         self._stream.confirm(lsn)
 
     def confirm_idle(self, is_idle: bool) -> None:
-        """Let the connection confirm what is silent."""
+        """Let the connection confirm the server's WAL end while the stream is idle."""
         self._stream.idle_confirm(is_idle)
 
     def tick(self) -> None:
@@ -146,7 +146,7 @@ class SharedSegments:
 
     @property
     def full_seconds(self) -> float:
-        """How long there has been no room and nothing was taken; 0 if there is room."""
+        """The seconds for which the queue has been full without a segment taken; 0 if it has room."""
         with self._changed:
             return 0.0 if self._full_since is None else time.monotonic() - self._full_since
 
@@ -200,7 +200,7 @@ class SharedSegments:
         return self.wal_end
 
     def next(self, seconds: float) -> SortedSegment | None:
-        """Return the segments that wait, up to a size, as one, without what lies before the start.
+        """Return the waiting segments, up to a size, as one, without changes before the start.
 
         The reader passes on many small ones. Each costs as much besides its rows, so the thread could not catch up.
         """
@@ -225,12 +225,12 @@ class SharedSegments:
         return found
 
     def confirm(self, lsn: int) -> None:
-        """Record what is durable."""
+        """Record the durable position."""
         with self._changed:
             self._durable = max(self._durable, int(lsn))
 
     def confirm_idle(self, is_idle: bool) -> None:
-        """Record whether everything that was taken is durable; what was put since is not."""
+        """Record whether all segments taken are durable; those put since are not."""
         with self._changed:
             self._is_settled = is_idle and not self._queue
 
@@ -239,7 +239,7 @@ class SharedSegments:
 
 
 def joined(parts: Sequence[SortedSegment]) -> SortedSegment:
-    """Return consecutive segments as one. Their ``seq`` go on from one to the next."""
+    """Return consecutive segments as one. Their ``seq`` continue from one to the next."""
     if len(parts) == 1:
         return parts[0]
     runs: dict[tuple[int, int], list[RelationRun]] = {}

@@ -83,11 +83,11 @@ class TableRows:
         return tuple(plan.name for plan in plan_columns(table, self._selection) if plan.included)
 
     def read_events(self, table: TableSchema) -> TableEvents:
-        """Return what makes events of rows that a query reads."""
+        """Return the source of events from rows that a query reads."""
         return self._events(table, snapshot=True)
 
     def change_events(self, table: TableSchema) -> TableEvents:
-        """Return what makes events of changes in the stream."""
+        """Return the source of events from changes in the stream."""
         return self._events(table, snapshot=False)
 
     def _events(self, table: TableSchema, *, snapshot: bool) -> TableEvents:

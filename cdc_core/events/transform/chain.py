@@ -90,7 +90,7 @@ class TransformStep:
 class Chain:
     """Transforms in their order.
 
-    ``unread``: properties that no class knows, which Connect ignores, too. ``older``: sentences about older names.
+    ``unread``: properties that no class knows, which Connect ignores, too. ``older``: warnings of older names.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ def _signed(value: int) -> int:
 
 
 def java_hash(kind: str, value: Any) -> int:
-    """Return Java's ``hashCode`` of a value of a Connect type; a list's or decimal's is given."""
+    """Return Java's ``hashCode`` of a value of a Connect type; a list's or decimal's is computed by the caller."""
     if kind == "string":
         out = 0
         raw = str(value).encode("utf-16-be", "surrogatepass")
@@ -112,7 +112,7 @@ class _Murmur:
         self._c1, self._c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
     def mix(self, k1: int, k2: int) -> None:
-        """Take a block, as two numbers of 64 bits."""
+        """Process a block, as two numbers of 64 bits."""
         self.h1 = (self.h1 ^ _rotated(k1 * self._c1, 23) * self._c2) + self.h2 & _LONG
         self.h2 = _rotated(self.h2, 41)
         self.h2 = (self.h2 ^ _rotated(k2 * self._c2, 23) * self._c1 & _LONG) + self.h1 & _LONG

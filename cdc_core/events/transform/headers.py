@@ -73,7 +73,7 @@ class HeaderFrom:
 
 
 class Filter:
-    """Drops every record; its predicate decides which records it is given."""
+    """Drops every record; its predicate selects the records."""
 
     def apply(self, batch: EventBatch) -> list[EventBatch]:
         """Return no record."""

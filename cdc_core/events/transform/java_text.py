@@ -27,7 +27,7 @@ def connect_millis(value: int, schema: ConnectSchema) -> int:
 
 
 def connect_time(value: int, schema: ConnectSchema) -> str:
-    """Return a date, time or timestamp of Connect's as ISO text; which of them its milliseconds tell, as in Connect."""
+    """Return a date, time or timestamp of Connect's as ISO text; its milliseconds decide which, as in Connect."""
     millis = connect_millis(value, schema)
     if millis < _DAY:
         return _TIME.text(millis)

@@ -1,6 +1,6 @@
 """Older names of transforms' classes and properties, as files for Debezium 1.x and 2.x have them.
 
-Each is replaced by the present name, with a warning. A present name that is given, too, prevails, as in Debezium.
+Each is replaced by the present name, with a warning. If both are set, the present name has precedence, as in Debezium.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class EventRouter:
         return [placement.with_topics(renamed) for placement in made]
 
     def _payloads(self, payload: Data) -> list[tuple[Data, np.ndarray]]:
-        """Return (payloads of one schema, their rows) by first row: expanded JSON has a schema of its own."""
+        """Return (payloads of one schema, their rows) by first row: expanded JSON has a separate schema."""
         rows = np.arange(len(payload))
         if self._json is None or payload.schema is None or payload.schema.type != "string":
             return [(payload, rows)]

@@ -1,4 +1,4 @@
-"""ReplaceField: fields left out, selected or renamed."""
+"""ReplaceField: fields excluded, included or renamed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _chosen(data: Data, keep, renames: dict[str, str], defaults: bool) -> Data: 
     schema = schema_of(data, "field replacement")
     columns = dict(zip((name for name, _ in schema.fields), columns_of(data, defaults=defaults), strict=True))
     fields = [(renames.get(name, name), field) for name, field in schema.fields if keep(name)]
-    # As in Kafka a value is found by its field's new name: the last name that becomes it, or itself.
+    # As in Kafka a value is looked up by its field's new name: the last name that is renamed to it, or itself.
     sources = {new: old for old, new in renames.items()}
     chosen = []
     for name, _ in fields:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """How a topic becomes the field that tells tables apart in the key; ``regex`` None: the topic itself."""
+    """How a topic becomes the field that distinguishes tables in the key; ``regex`` None: the topic itself."""
 
     field: str
     regex: Pattern | None

@@ -62,7 +62,7 @@ class SetSchemaMetadata:
         data = self._side.get(batch)
         if data.schema is None:
             return [batch]
-        # As in Connect: a schema of another type has no fields, which it asks for.
+        # As in Connect, which reads the fields: a schema of another type has none.
         schema = schema_of(data, "updating schema metadata")
         if schema.name == SCHEMALESS:
             raise RecordError("A value without a schema has no schema's name or version.")

@@ -13,7 +13,7 @@ from cdc_core.selection.patterns import Pattern, compile_pattern
 class Settings:
     """Properties below ``prefix`` (``transforms.x``). Remembers which were read; ``unread`` returns the others.
 
-    The methods raise ConfigError that names the property. A property without value is one that is not given.
+    The methods raise ConfigError that names the property. A property without value is not set.
     """
 
     def __init__(self, prefix: str, values: dict[str, str], known: Iterable[str] = ()) -> None:
@@ -43,7 +43,7 @@ class Settings:
         return f"{self.prefix}.{name}"
 
     def get(self, name: str) -> str | None:
-        """Return a property's text, None if it is not given or empty."""
+        """Return a property's text, None if it is absent or empty."""
         self._read.add(name)
         return self._values.get(name) or None
 

@@ -52,7 +52,7 @@ class Reference:
         return cls(parent, field, prefix + (parts[1] if len(parts) == 2 else own))
 
     def of(self, event: Data) -> Data | None:
-        """Return the field of events, None if they have none; a field that another transform added is found, too."""
+        """Return the field of events, None if they have none; including a field that another transform added."""
         parent = event.field(self.parent) if self.parent else event
         if parent is None:
             raise RecordError(f"The event has no field {self.parent}.")
@@ -60,7 +60,7 @@ class Reference:
         if found is None:
             found = event.field(self.field)
             if found is not None and self.parent:
-                # Null where the struct is null, for only structs that are set are asked for the field.
+                # Null where the struct is null: Connect reads the field only of structs that are set.
                 found = Data(found.schema, _only(parent.valid, found.values))
         if found is None or found.schema is None:
             return None
@@ -93,7 +93,7 @@ class ExtractNewRecordState:
         self._defaults = settings.flag("replace.null.with.default", True)
 
     def apply(self, batch: EventBatch) -> list[EventBatch]:
-        """Split the records into tombstones, events by what they did, and others, which remain."""
+        """Split the records into tombstones, events by operation, and others, which remain."""
         events, tombstones = batch.split(batch.value.valid)
         out = self._tombstones(tombstones) if len(tombstones) else []
         if not len(events):

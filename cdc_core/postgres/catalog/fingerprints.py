@@ -183,7 +183,7 @@ def fingerprints(
 
 
 def catalogue_stamp(connection: Connection, publication: str) -> str:
-    """Return a text that is another one once the publication, what it contains, or an enum or a composite was altered.
+    """Return a text that differs after the publication, its contents, an enum or a composite type was altered.
 
     Raises SourceError or TransientError.
     """

@@ -16,7 +16,7 @@ from cdc_core.selection.options import SelectionOptions
 class Context:
     """``names`` are all tables of the database, ``others`` relations that are none, ``tables`` the captured ones.
 
-    ``role`` is whose privileges are asked for, if the connection is an administrator's.
+    ``role`` is the role whose privileges are checked, if the connection is an administrator's.
     """
 
     connection: Connection

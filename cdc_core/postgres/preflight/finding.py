@@ -17,7 +17,7 @@ class FindingSeverity(StrEnum):
 class Finding:
     """``check`` is its name, ``found`` one sentence, ``remedy`` what to do (empty if ``ok``).
 
-    ``sql`` are the statements that do it, complete and quoted; ``remedy`` then says who runs them. Of a good finding
+    ``sql`` are the statements of the remedy, complete and quoted; ``remedy`` names who runs them. Of a good finding
     they are those that would have made it so.
     """
 

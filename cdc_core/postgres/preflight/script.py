@@ -1,4 +1,4 @@
-"""A script for psql that prepares a server for a connector, from what the checks have found."""
+"""A script for psql that prepares a server for a connector, from the findings of the checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def script(
 ) -> str:
     """Return the script: comments, and the statements of findings that are not good.
 
-    With ``everything`` also those of good findings, as comments. Where the server cannot be asked, it makes the role
+    With ``everything`` also those of good findings, as comments. If the server cannot be queried, it creates the role
     and grants what the connector file names.
     """
     lines = [
@@ -46,7 +46,7 @@ def is_unreached(findings: Sequence[Finding]) -> bool:
 def uncorrected(findings: Sequence[Finding]) -> list[Finding]:
     """Return the errors that no statement of the script corrects.
 
-    A refused replication connection follows from what the other findings say, where there are any.
+    A refused replication connection is a consequence of the other findings, if there are any.
     """
     failed = [finding for finding in findings if not finding.ok and finding.is_error]
     if is_unreached(failed):
@@ -56,7 +56,7 @@ def uncorrected(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def left_out(selection: SelectionOptions) -> list[str]:
-    """Return what says of tables by patterns which are captured: without the server, the script has none of these."""
+    """Return the properties that select tables by patterns: without the server, the script cannot resolve them."""
     lists = (
         ("table.include.list", [one for one in selection.table_include_list if not _PLAIN.fullmatch(one)]),
         ("table.exclude.list", selection.table_exclude_list),

@@ -23,7 +23,7 @@ def reload_settings() -> str:
 
 
 def allow_replication(role: str, service_role: str = "") -> str:
-    """``service_role``: the role of a managed service that stands for REPLICATION, empty if there is none."""
+    """``service_role``: the role by which a managed service grants REPLICATION, empty if there is none."""
     if service_role:
         return _text(sql.SQL("GRANT {} TO {}").format(sql.Identifier(service_role), sql.Identifier(role)))
     return _text(sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role)))
@@ -47,7 +47,7 @@ def grant_create(database: str, role: str) -> str:
 
 
 def grant_usage(schemas: Iterable[str], role: str) -> str:
-    """Let the role see what is in the schemas."""
+    """Grant USAGE on the schemas."""
     names = sql.SQL(", ").join(map(sql.Identifier, schemas))
     return _text(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(names, sql.Identifier(role)))
 

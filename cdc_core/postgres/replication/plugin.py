@@ -1,4 +1,4 @@
-"""What is asked of each output plug-in, and what it sends."""
+"""The parameters of each output plug-in, and which messages it sends."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class AllowedPlugins:
         return self.value is not None and plugin in re.split(r"\s*,\s*", self.value)
 
     def refusal(self, plugin: str) -> str:
-        """Say that a plug-in is not allowed, and by which value."""
+        """Return the sentence that a plug-in is not allowed, with the setting's value."""
         by = "" if self.place in (_SYSTEM, _ARGUMENT) else f", set by ALTER {self.place},"
         said = f"{SETTING}{by} is '{self.value}'."
         if self.value is None:
@@ -59,7 +59,7 @@ class AllowedPlugins:
         return f"The server does not allow output plug-in {plugin}: {said}"
 
     def remedy(self, plugin: str) -> str:
-        """Say who allows the plug-in, before ``statements``."""
+        """Return the remedy that introduces ``statements``."""
         if self.place == _ARGUMENT:
             return f"Add {plugin} to {SETTING} in the arguments of the server, and restart it. {_BESIDES}"
         return (
@@ -68,7 +68,7 @@ class AllowedPlugins:
         )
 
     def statements(self, plugin: str) -> tuple[str, ...]:
-        """Return what allows the plug-in beside the present ones, for psql."""
+        """Return the statements for psql that add the plug-in to the allowed ones."""
         if self.place == _ARGUMENT:
             return ()
         if self.value is None:

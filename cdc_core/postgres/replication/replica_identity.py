@@ -53,7 +53,7 @@ def rule_for(rules: Sequence[IdentityRule], table: TableId) -> IdentityRule | No
 def autoset(
     connection: Connection, rules: Sequence[IdentityRule], tables: Sequence[TableSchema]
 ) -> list[IdentityChange]:
-    """Alter the tables whose identity differs from their rule's; returns what was changed or could not be.
+    """Alter the tables whose identity differs from their rule's; returns those changed and those refused.
 
     A missing privilege is not an error: the stream works with the existing identity. Raises ConfigError, SourceError or
     TransientError.

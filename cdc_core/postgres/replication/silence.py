@@ -19,7 +19,7 @@ _MOST_UNREAD = 4096
 # The server ends a connection whose client is silent for wal_sender_timeout; this side allows it the same time, in
 # which it is asked for a reply at least three times.
 _LEAST_SECONDS, _MOST_SECONDS = 5.0, 300.0
-# What one look adds at most: the process may have been stopped in between.
+# Upper bound added per poll: the process may have been stopped in between.
 _LONGEST_SECONDS = 1.0
 
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from cdc_core.clock import postgres_now_us
 from cdc_core.postgres.options import LsnFlushMode, PostgresOptions
 
-_STATUS = struct.Struct("!cQQQqB")  # kind, written, flushed, applied, clock, reply wanted
+_STATUS = struct.Struct("!cQQQqB")  # kind, written, flushed, applied, clock, reply requested
 _MAX_SECONDS = 10.0
 
-# Gives a message to the connection; returns 0 if the connection did not take it: another is made later.
+# Queues a message on the connection; returns 0 if the connection did not accept it: a later one replaces it.
 Send = Callable[[bytes], int]
 
 

@@ -1,7 +1,7 @@
 """The replication protocol with a walsender: receive frames, and send status updates in between.
 
 ``attach`` makes the connection, ``standby_status`` keeps the positions that are reported on it, ``silence`` notices
-when nothing arrives any more, ``stream_errors`` says why the stream has ended.
+when no bytes arrive, ``stream_errors`` converts the error that ended the stream.
 
 The receive loop only appends bytes: decoding here would slow down the server, which sends each message separately. For
 the same reason it does not read immediately: after the socket becomes readable it sleeps for half a millisecond and
@@ -36,7 +36,7 @@ from cdc_core.postgres.replication.standby_status import StandbyStatus
 from cdc_core.postgres.replication.stream_errors import end_of_copy, stream_error
 
 _XLOG_DATA, _KEEPALIVE = ord("w"), ord("k")
-_KEEPALIVE_BODY = struct.Struct("!cQqB")  # kind, WAL end, clock, reply wanted
+_KEEPALIVE_BODY = struct.Struct("!cQqB")  # kind, WAL end, clock, reply requested
 _NAP_SECONDS = 0.0005
 _MAX_WAIT_MS = 50
 _FINAL_STATUS_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""Why a stream could not begin or has ended: the server's errors as ours."""
+"""Converts the server's errors at the start and in the course of a stream to CdcErrors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PUBLICATION, _SLOT = "get_publication_oid", "slot.c"
 
 
 def start_error(error: psycopg.Error, options: PostgresOptions, connection: Connection) -> CdcError:
-    """Return the error with which the server refused to begin the stream, by the facts that it has of the slot."""
+    """Return the error for a stream that the server refused to start, by the state of the slot."""
     refusal = plugin_library.load_error(error, connection, options.plugin_name.on_server)
     if refusal is not None:
         return refusal
@@ -42,7 +42,7 @@ def start_error(error: psycopg.Error, options: PostgresOptions, connection: Conn
 
 
 def stream_error(error: psycopg.Error, options: PostgresOptions) -> CdcError:
-    """Return the server's error in the stream of the options' slot as one of ours."""
+    """Return the CdcError for the server's error in the stream of the options' slot."""
     slot = options.slot_name
     if isinstance(error, psycopg.errors.UndefinedObject) and error.diag.source_function == _PUBLICATION:
         return SourceError(

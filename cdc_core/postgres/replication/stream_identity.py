@@ -1,7 +1,7 @@
 """Whose stream it is: the server's system identifier, its timelines, the database and the slot's position.
 
-A system identifier is made by initdb and shared by a server, its standbys and its restored backups. What tells these
-apart is the timeline: each promotion or recovery to a point in time begins one, at an LSN that its history file holds.
+A system identifier is made by initdb and shared by a server, its standbys and its restored backups. The timeline
+distinguishes these: each promotion or recovery to a point in time begins one, at an LSN that its history file holds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def stream_facts(replication: Connection, slot: str) -> StreamFacts:
 def server_mark(connection: Connection) -> tuple[str, int]:
     """Return the system identifier and the timeline of an ordinary connection; empty and 0 where they are unknown.
 
-    A standby does not say its timeline here, and a server may refuse both to the role.
+    A standby does not report its timeline here, and a server may refuse both to the role.
     """
     try:
         row = connection.execute(

@@ -206,7 +206,7 @@ class SnapshotReader:
             with translated("importing the snapshot"):
                 self._connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(lock_timeout_ms)))
                 if self._connection.info.server_version >= _HAS_JIT:
-                    # Each range is a statement of its own, and compiling it takes longer than it saves.
+                    # Each range is a separate statement, and compiling it takes longer than it saves.
                     self._connection.execute("SET jit = off")
                 self._connection.execute(BEGIN)
                 self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))

@@ -1,4 +1,4 @@
-"""Begins a transaction that reads one snapshot, and says which transactions that shows.
+"""Begins a transaction that reads one snapshot, and returns which transactions the snapshot shows.
 
 On a standby ``pg_current_snapshot()`` does not list the transactions that run: PostgreSQL keeps them elsewhere in the
 snapshot there, so each of them would look as if it were shown as soon as a later one has ended. They are found by
@@ -20,7 +20,7 @@ BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _HAS_XID8 = 130_000
 _SECONDS = 30.0
 
-# Of given ids, and of those from another on, those of transactions that run; subtransactions are among them.
+# The ids of running transactions, subtransactions included, among the known ids and those from another id on.
 _RUNNING = """
 SELECT pg_current_snapshot()::text, array(
     SELECT id FROM (
@@ -34,7 +34,7 @@ SELECT pg_current_snapshot()::text, array(
 def begin_reading(connection: Connection) -> str:
     """Begin a transaction, REPEATABLE READ and READ ONLY; return the text of its ``pg_snapshot``.
 
-    Raises psycopg.Error, and TransientError if a standby ends transactions faster than they can be asked for.
+    Raises psycopg.Error, and TransientError if transactions end on a standby faster than they can be queried.
     """
     connection.execute(BEGIN)
     require_own(connection)
@@ -62,7 +62,7 @@ def _begun_on_standby(connection: Connection, xmin: int) -> str:
     """As ``begin_reading``. Transactions with an id before ``xmin`` have ended."""
     deadline, known, first = time.monotonic() + _SECONDS, list[int](), xmin
     while True:
-        # The first look is at all ids from xmin on, which may be many; later ones are at those that ran then.
+        # The first query is for all ids from xmin on, which may be many; later ones are for those that ran then.
         before, known = _running(connection, known, first)
         first = before.xmax
         connection.execute(BEGIN)

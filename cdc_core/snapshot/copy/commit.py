@@ -41,7 +41,7 @@ def record_schema_versions(
 ) -> tuple[dict[TableId, int], frozenset[TableId]]:
     """Record the schema versions of a snapshot, which its commits put in force; returns their numbers.
 
-    Also returns the tables that are paused. ``given`` are numbers that were reserved.
+    Also returns the tables that are paused. ``given`` are reserved numbers.
     """
     known = log.read()
     numbers = {t.id: max(known[t.id].versions, default=0) + 1 if t.id in known else 1 for t in tables}

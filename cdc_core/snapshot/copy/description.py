@@ -1,7 +1,7 @@
-"""A table as it is when its snapshot begins: what is read of it, and the lake table that the rows replace.
+"""A table at the start of its snapshot: its columns to read, and the lake table that the rows replace.
 
 A description is made after the snapshot was opened and before any range is read. It is not changed afterwards; whether
-the table still is as it says is asked again before the rows are committed (``unaltered``).
+it still describes the table is verified before the rows are committed (``unaltered``).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Describer:
     def describe(self, tables: Sequence[TableSchema], results: TableResults) -> list[TableDescription]:
         """Return the tables' descriptions, in their order; lake tables that do not exist are created.
 
-        A table whose error ``results`` takes has none.
+        A table whose error ``results`` records has none.
         """
         sizes = self._sizes(tables)
         with ThreadPoolExecutor(_OPENINGS) as pool:

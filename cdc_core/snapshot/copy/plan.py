@@ -63,7 +63,7 @@ def plan_chunks(
 def plan_leaves(leaves: Sequence[Leaf], rows_per_chunk: int) -> list[list[Chunk]]:
     """Return the chunks of each range of a partitioned table: pages of one large leaf, or some complete small leaves.
 
-    Small leaves are combined up to ``rows_per_chunk`` rows, in the order given: a range has separate files, and a table
+    Small leaves are combined up to ``rows_per_chunk`` rows, in their order: a range has separate files, and a table
     may have thousands of leaves.
     """
     found: list[list[Chunk]] = []

@@ -102,7 +102,7 @@ class EarlierAttempts:
     kept: Resumption | None = None
 
     def continued(self, taken: TakenSnapshot) -> TakenSnapshot:
-        """Return the snapshot of this attempt: later than theirs, and with the time since which rows were read."""
+        """Return the snapshot of this attempt: later than the recorded ones, with the time of the first read."""
         newest = max((one.token for one in self.recorded), default=0)
         since = self.kept.since if self.kept is not None else taken.since
         return replace(taken, token=max(taken.token, newest + 1), since=since)

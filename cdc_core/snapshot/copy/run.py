@@ -3,7 +3,7 @@
     open_snapshot ─▶ description ─▶ facts of all tables recorded ─▶ plan ─▶ COPY of ranges in tasks, in parallel
                                                                             └─▶ one commit per table when it is whole
 
-What is known of a table is three values, one for each step: ``TableDescription`` (what it is), ``TablePlan`` (the
+The state of a table is three values, one for each step: ``TableDescription`` (what it is), ``TablePlan`` (the
 ranges to be read), ``TableRead`` (what has been read).
 
 After a crash some tables are committed and the others are unchanged: these are read again under a later snapshot, and
@@ -60,7 +60,7 @@ from cdc_core.spark import parallelism
 # Attempts to read a table that is altered while it is read.
 _TRIES = 5
 _COMMITS = 4
-# How long a snapshot that holds up the stream waits for transactions that are open.
+# How long a snapshot that blocks the stream waits for open transactions.
 _BLOCKING_SECONDS = 10.0
 # Errors of one table, without which the others are read.
 _OF_ONE_TABLE = (NotUtf8Error, UnsendableRowError, LockedError, SharedFolderError, NotJudgedError, LimitExceededError)
@@ -82,7 +82,7 @@ class SnapshotRun:
         self.refused: dict[TableId, CdcError] = {}
 
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
-        """Replace each table's lake content by the source's rows at one point in time; in the given order.
+        """Replace each table's lake content by the source's rows at one point in time; in the tables' order.
 
         Tables with rows that cannot be sent, or are not UTF-8, or whose folder is another table's, are left as they
         were (``refused``). A table that another session has locked is tried again after the others. Raises the errors
@@ -302,7 +302,7 @@ class _ProgressHook:
         self._lock = threading.Lock()
 
     def note(self, read: TableRead, report: SnapshotReport | None = None) -> None:
-        """Report what has been read of a table; ``report`` is given after its commit."""
+        """Report the progress of a table; ``report`` is set after its commit."""
         if self._hook is not None:
             rows, done = (read.rows, False) if report is None else (report.rows, True)
             estimate = read.plan.description.estimate

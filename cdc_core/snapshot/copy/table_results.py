@@ -29,18 +29,18 @@ class TableResults:
         return table in self._errors
 
     def listen(self, progress: SnapshotProgress) -> None:
-        """Take the report of a table that was committed."""
+        """Record the report of a committed table."""
         if progress.report is not None:
             self._reports[progress.table] = progress.report
 
     def note(self, table: TableId, error: CdcError) -> None:
-        """Take a table's error, or raise it."""
+        """Record a table's error, or raise it if this snapshot does not continue after it."""
         if self._raises and not isinstance(error, self._kept):
             raise error
         self._errors[table] = error
 
     def attempt(self, table: TableId, work: Callable[[], T]) -> T | None:
-        """Return what ``work`` returns for a table, None after an error that was taken."""
+        """Return the result of ``work`` for a table, None after a recorded error."""
         try:
             return work()
         except CdcError as error:
@@ -48,7 +48,7 @@ class TableResults:
             return None
 
     def note_all(self, tables: Sequence[TableSchema], error: CdcError) -> None:
-        """Take an error that ended the snapshot; tables that were committed before keep their reports."""
+        """Record an error that ended the snapshot; tables that were committed before keep their reports."""
         if isinstance(error, TransientError):
             raise error
         for table in tables:

@@ -1,7 +1,7 @@
 """One Spark task of a snapshot: COPY of table ranges under the exported snapshot, typed as lake rows, into files.
 
 A task reads its ranges one after the other on one connection and in one transaction, which imports the snapshot: for
-many small tables a separate connection each would take longer than reading their rows.
+many small tables, connecting for each would take longer than reading their rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.schema.table import TableId, TableSchema
 
 _CHUNK_BYTES = 4 << 20
-# (snapshot, table) of ranges that a lock kept from being read: one wait a table is enough, whatever number of ranges.
+# (snapshot, table) of locked tables: one wait is enough for all ranges of a table.
 _locked: dict[tuple[str, TableId], CdcError] = {}
 
 

@@ -10,7 +10,7 @@ from cdc_core.postgres.settings import ROLES_PATH
 from cdc_core.postgres.sqlstate import server_error
 
 NAME = "heartbeat query"
-# What a plan does not find. Other errors may be EXPLAIN's own: it takes no CALL, and no two statements.
+# States of missing objects and privileges. EXPLAIN has other errors: it refuses CALL, and several statements.
 _MISSING = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.InvalidSchemaName,
@@ -21,7 +21,7 @@ _MISSING = (
 
 
 def check(context: Context) -> list[Finding]:
-    """Run the check, unless the connection is an administrator's: what that may do says nothing of the role."""
+    """Run the check, unless the connection is an administrator's, whose privileges are not those of the role."""
     query = context.options.heartbeat_action_query
     if not query or not context.options.heartbeat_interval_ms or context.role is not None:
         return []

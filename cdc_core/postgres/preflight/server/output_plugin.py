@@ -1,4 +1,4 @@
-"""Checks whether the server has the output plug-in, and says what it does not send."""
+"""Checks whether the server has the output plug-in, and reports which changes it does not send."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def _loaded(context: Context) -> list[Finding]:
 def _tried(context: Context, name: str) -> list[Finding]:
     """Make a temporary slot, which ends with its connection: only this loads a plug-in for every role.
 
-    A slot of this plug-in proves nothing: since it was made, the plug-in may have been removed or forbidden.
+    An existing slot of this plug-in is no proof: the plug-in may have been removed or forbidden since.
     """
     try:
         replication = connect(context.options, replication=True)
     except CdcError:
-        return []  # The check of the replication connection says why.
+        return []  # The check of the replication connection reports the cause.
     with replication:
         try:
             trial = f"wal2lake_check_{context.connection.info.backend_pid}"

@@ -93,13 +93,13 @@ def unheard_verdicts(tables: Sequence[TableId]) -> list[Finding]:
 
 
 def silent_verdicts(texts: Sequence[str]) -> list[Finding]:
-    """``texts``: what is said of partitions whose changes are not in the WAL."""
+    """``texts``: a sentence for each partition whose changes are not in the WAL."""
     remedy = "Make it an ordinary partition (ALTER TABLE … SET LOGGED), detach it, or read the table again when needed."
     return [doubtful(NAME, text, remedy) for text in texts]
 
 
 def unlike_verdicts(texts: Mapping[TableId, str]) -> list[Finding]:
-    """``texts``: what is said of partitions whose replica identity does not identify rows of their table."""
+    """``texts``: a sentence for each partition whose replica identity does not identify rows of its table."""
     remedy = "As the partition's owner run, and read the table again if the partition was changed before:"
     return [doubtful(NAME, text, remedy, identity_full(leaf)) for leaf, text in texts.items()]
 
