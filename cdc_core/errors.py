@@ -311,7 +311,7 @@ class ConversionError(TableError):
         at = f" at LSN {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}" if lsn is not None else ""
         super().__init__(
             f"Column {column} of {table} holds {count} value(s){at} that cannot be read: expected {expected}.",
-            "Set event.converting.failure.handling.mode to warn or skip to go on without them.",
+            "Set event.converting.failure.handling.mode to warn or skip to continue without them.",
             table,
         )
         self.args = (table, column, expected, count, lsn)

@@ -155,7 +155,7 @@ def line(console: Console, dry_run: bool) -> Callable[[TableResult], None]:
             if result.changelog.versions is not None:
                 _say_keys(say, "keys have wrong versions", result.changelog.versions)
         if result.changelog is not None and result.changelog.removed:
-            say(f"     {result.changelog.removed:,} of its oldest versions are not in the lake any more")
+            say(f"     {result.changelog.removed:,} of its oldest versions are no longer in the lake")
         if result.columns_left_out:
             say(f"     columns not compared: {', '.join(result.columns_left_out)}")
 

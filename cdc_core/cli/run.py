@@ -87,7 +87,7 @@ def _say_waiting(waiting: WaitingRun) -> None:
 
 def _say_going_on(seconds: float, attempts: int) -> None:
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-    text = f"Going on after {seconds:.1f} s and {times}."
+    text = f"Running again after {seconds:.1f} s and {times}."
     say(text, event="going on", seconds=round(seconds, 3), attempts=attempts)
 
 

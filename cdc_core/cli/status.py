@@ -27,7 +27,7 @@ _WAL_STATES = {
     "reserved": "the server has its WAL",
     "extended": "the server has its WAL, more than max_wal_size",
     "unreserved": "its WAL may be removed at the next checkpoint: let a run read it now",
-    "lost": "its WAL has been removed: wal2lake check says what to do",
+    "lost": "its WAL has been removed: run wal2lake check for the remedy",
 }
 
 
@@ -162,7 +162,7 @@ def slot_state(status: Status) -> str:
     if status.slot_exists is None:
         return "unknown"
     if not status.slot_exists:
-        return "missing: a run creates it; if there was one, wal2lake check says what to do"
+        return "missing: a run creates it; if there was one, run wal2lake check for the remedy"
     reader = "in use by a run" if status.slot_active else "waiting: no run reads it, and the server keeps WAL for it"
     kept = _WAL_STATES.get(status.wal_status or "", status.wal_status)
     return f"{reader}; {kept}" if kept else reader
@@ -245,7 +245,7 @@ def _print_own(console: Console, own: OwnTableStatus) -> None:
 
 def _print_kafka(console: Console, kafka: KafkaStatus) -> None:
     if kafka.error:
-        console.print(f"[red]Kafka could not be asked:[/] {escape(kafka.error)}", highlight=False)
+        console.print(f"[red]Kafka could not be queried:[/] {escape(kafka.error)}", highlight=False)
         return
     reached = "no position yet" if kafka.lsn is None else f"has the stream up to {kafka.lsn}"
     more = "; a snapshot has begun and not ended" if kafka.in_snapshot else ""

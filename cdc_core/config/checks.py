@@ -219,10 +219,10 @@ def _older_values(packages: Mapping[str, Any], properties: Mapping[str, str]) ->
         if schema.field_name_adjustment_mode is NameAdjustmentMode.NONE:
             yield "sanitize.field.names=true is the older form of field.name.adjustment.mode=avro."
         else:
-            yield "sanitize.field.names is ignored, because field.name.adjustment.mode is given too."
+            yield "sanitize.field.names is ignored, because field.name.adjustment.mode is set too."
     if "flush.lsn.source" in properties:
         if "lsn.flush.mode" in properties:
-            yield "flush.lsn.source is ignored, because lsn.flush.mode, which replaced it, is given too."
+            yield "flush.lsn.source is ignored, because lsn.flush.mode, which replaced it, is set too."
         else:
             yield "flush.lsn.source is the older form of lsn.flush.mode."
 
@@ -287,7 +287,7 @@ def _lake_that_differs(packages: Mapping[str, Any], given: Mapping[str, str]) ->
 
 def _default_plugin(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:
     if not given.get("plugin.name", "").strip():
-        yield "plugin.name is not given: pgoutput is used, where Debezium would use decoderbufs."
+        yield "plugin.name is not set: pgoutput is used, where Debezium would use decoderbufs."
 
 
 def _no_publication(packages: Mapping[str, Any], given: Mapping[str, str]) -> Iterable[str]:

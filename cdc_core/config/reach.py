@@ -35,7 +35,7 @@ _EVENTS = {
         xmin.fetch.interval.ms""",
     "a lake table has the key of its source table: the primary key, else a unique index": "message.key.columns",
     "its tables have every change": "skip.messages.without.change",
-    "a table with a change that cannot be processed is paused, and the others go on": """
+    "a table with a change that cannot be processed is paused, and the others continue": """
         event.processing.failure.handling.mode""",
     "transforms and formats are for events": """
         transforms transforms.NAME.* predicates predicates.NAME.* errors.tolerance key.converter value.converter

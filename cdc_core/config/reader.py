@@ -184,7 +184,7 @@ class PropertyReader:
 
     def _alias_line(self, name: str, current: str) -> str:
         if current in self.given:
-            return f"{name} is ignored, because {current}, which replaced it, is given too."
+            return f"{name} is ignored, because {current}, which replaced it, is set too."
         return f"{name} is the older name of {current}."
 
     def _headed_names(self) -> tuple[str, ...]:

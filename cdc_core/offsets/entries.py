@@ -42,7 +42,7 @@ def from_text(text: str) -> StoredOffset:
         return StoredOffset("", "", DebeziumOffset.of(_value_of(values[0])))
     named = _named(values[0]) if len(values) == 2 else None
     if named is None or not isinstance(values[1], dict):
-        raise ConfigError("The given JSON is not an offset of Connect.", _EXPECTED)
+        raise ConfigError("The JSON is not an offset of Connect.", _EXPECTED)
     return StoredOffset(*named, DebeziumOffset.of(_value_of(values[1])))
 
 
@@ -88,7 +88,7 @@ def _values(text: str) -> list[Any]:
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            raise ConfigError("The given offset is not JSON.", _EXPECTED) from None
+            raise ConfigError("The offset is not JSON.", _EXPECTED) from None
         values.append(value)
     return values
 

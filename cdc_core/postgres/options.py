@@ -184,7 +184,7 @@ class PostgresOptions:
         "database.initial.statements",
         (),
         "SQL run on each new connection except the replication connection; statements are separated by "
-        "semicolons, ;; stands for a semicolon.",
+        "semicolons, ;; is a literal semicolon.",
         parse=parse_statements,
     )
     database_query_timeout_ms: int = option(
@@ -231,8 +231,9 @@ class PostgresOptions:
     streaming_transactions_max_bytes: int = option(
         "wal2lake.streaming.transactions.max.bytes",
         16 * 1024**3,
-        "How much may be kept of transactions in progress, in memory and in wal2lake.state.path. Beyond it a run says "
-        "so and reads each transaction after its commit until it ends, as with wal2lake.streaming.transactions=off.",
+        "Limit of the transactions in progress that are kept in memory and in wal2lake.state.path. Beyond it a run "
+        "logs a warning and reads each transaction after its commit until it ends, as with "
+        "wal2lake.streaming.transactions=off.",
         parse=at_least(1),
     )
     slot_failover: bool = option(

@@ -136,7 +136,7 @@ _FAILURES: tuple[tuple[str, type[CdcError], str, str], ...] = (
         r"|requirepeer|protocol version",
         SourceError,
         "No connection to {where} meets what the environment asks for: {text}.",
-        "The connector file alone should say how the server is reached.",
+        "Only the connector file should determine how the server is reached.",
     ),
     (
         r"no password supplied",

@@ -150,7 +150,7 @@ class SnapshotOptions:
     snapshot_select_statement_overrides: tuple[str, ...] = option(
         "snapshot.select.statement.overrides",
         (),
-        "Tables that are read with a custom statement, given by snapshot.select.statement.overrides.<schema.table>.",
+        "Tables that are read with a custom statement, set by snapshot.select.statement.overrides.<schema.table>.",
         parse=parse_tables,
         names=Named.TABLE,
     )

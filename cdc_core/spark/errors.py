@@ -72,7 +72,7 @@ def received(doing: str) -> Iterator[None]:
         if fault is not None:
             raise fault from None
         kind = _kind(error, text)
-        remedy = "No partial result was committed. Run again with --verbose to see what Spark says of the cause."
+        remedy = "No partial result was committed. Run again with --verbose to see Spark's own report of the cause."
         raise LakeError(f"Spark failed while {doing}: {kind}.", remedy) from None
     except (ConnectionError, EOFError):
         raise _lost(doing) from None  # a task's results are read from a socket of Java's

@@ -438,7 +438,7 @@ def test_a_promoted_standby(program: Program, tmp_path: Path, own: list[Cluster]
         standby.execute("postgres", "select pg_promote()")
         shop.pg = standby
         shop.change()
-        run.wait_for("Going on after", 90)
+        run.wait_for("Running again after", 90)
         wait_until(lambda: shop.differs() == [], 90, "the changes of the promoted server")
         assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
         assert "re-read" not in run.said() and "snapshot:" not in run.said()

@@ -58,7 +58,7 @@ def test_connections_cut_under_snapshots_and_commands(pg: Cluster, program: Prog
         with contextlib.ExitStack() as stack:
             with cut_while_it_reads(pg, database, proxy):
                 run = stack.enter_context(program.started("run", file, "--max-seconds", "1500"))
-            run.wait_for("Going on after", 120)
+            run.wait_for("Running again after", 120)
             run.wait_for("streaming", 120)
             pg.execute(database, "update small set v = 'streamed'")
             wait_until(lambda: not difference(equal, [BIG, SMALL]), 90, "snapshot and stream")
@@ -91,7 +91,7 @@ def test_connections_cut_under_snapshots_and_commands(pg: Cluster, program: Prog
             run.wait_for("Waiting, and trying again: ")
             assert "127.0.0.1" in run.said()
             proxy.resume()
-            run.wait_for("Going on after ")
+            run.wait_for("Running again after ")
             wait_until(lambda: difference(equal, [BIG, SMALL]) == [], 90, "what changed meanwhile")
             assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
             assert "Traceback" not in run.said()

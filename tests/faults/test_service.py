@@ -32,7 +32,7 @@ create table events (id int primary key, what text);
 insert into accounts select g, 0 from generate_series(1, 20) g;
 """
 # Of the line that a run prints once when it begins to wait, and once when it goes on.
-WAITING, GOING_ON = "Waiting, and trying again: ", "Going on after "
+WAITING, GOING_ON = "Waiting, and trying again: ", "Running again after "
 STACK = re.compile(r"Traceback|^\s+at [\w.$]+\(|wal2lake-error|Caused by:|BrokenPipe|ephemeral docs", re.MULTILINE)
 
 

@@ -93,9 +93,7 @@ def test_a_server_on_which_nothing_is_prepared(pg: Cluster, program: Program, tm
     }
     partly = program.run("check", connector(pg, tmp_path, database, role, **patterns), "--sql")
     assert partly.returncode == 1, partly.stdout
-    assert (
-        "LEFT OUT, as the server could not be asked which tables these are: table.include.list=public" in partly.stdout
-    )
+    assert "LEFT OUT, as the server could not be queried for these tables: table.include.list=public" in partly.stdout
     assert "CREATE PUBLICATION" not in partly.stdout and 'GRANT SELECT ON TABLE "public"."orders"' in partly.stdout
     # An administrator's connection shows what the patterns name, and the script is complete.
     file = connector(pg, tmp_path, database, role, **patterns)

@@ -152,7 +152,7 @@ def test_a_run_goes_on_after_storage_was_away(pg, program, bucket, tmp_path):
                 proxy.resume()
                 wait_until(is_equal, 120, "the changes made meanwhile", pause=0.3)
                 said = run.said()[len(before) :]
-                assert said.count("Waiting, and trying again: ") == said.count("Going on after "), said
+                assert said.count("Waiting, and trying again: ") == said.count("Running again after "), said
             assert run.end(signal.SIGINT) == 0, run.said()[-3000:]
             assert "Traceback" not in run.said() and "Please reduce" not in run.said(), run.said()[-3000:]
 

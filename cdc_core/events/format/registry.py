@@ -132,7 +132,9 @@ def _authorization(settings: Settings, in_url: str) -> str:
     source = settings.text("basic.auth.credentials.source", "URL").upper()
     info = settings.get("basic.auth.user.info") or settings.get("schema.registry.basic.auth.user.info") or ""
     if source == "USER_INFO" and not info:
-        raise ConfigError(f"{settings.name('basic.auth.user.info')} is missing: credentials come from USER_INFO.")
+        raise ConfigError(
+            f"{settings.name('basic.auth.user.info')} is missing, which has the credentials for USER_INFO."
+        )
     if source not in ("URL", "USER_INFO"):
         raise ConfigError(f"{settings.name('basic.auth.credentials.source')} is {source}: expected URL or USER_INFO.")
     bearer = settings.get("bearer.auth.credentials.source")

@@ -143,7 +143,7 @@ def error_of(error: Any, servers: str, doing: str) -> CdcError:
         )
     if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
         return BrokerError(
-            f"Kafka at {servers} does not have a topic, and does not create it by itself ({doing}).",
+            f"Kafka at {servers} does not have a topic, and does not create it automatically ({doing}).",
             "Create it, or set topic.creation.default.replication.factor and topic.creation.default.partitions.",
         )
     kind = TransientError if error.retriable() or name.startswith("_") else BrokerError

@@ -51,8 +51,8 @@ class EventFeed:
             raise TransientError(
                 f"Kafka has not taken the changes of {self._stall_seconds:g} s, and {self._segments.waiting_bytes:,} "
                 "bytes of them wait: nothing more can be read from the slot.",
-                "Check the brokers; then run again. wal2lake.kafka.backlog.max.bytes says how much may wait, "
-                "wal2lake.kafka.stall.timeout.ms for how long.",
+                "Check the brokers; then run again. wal2lake.kafka.backlog.max.bytes limits the bytes that wait, "
+                "wal2lake.kafka.stall.timeout.ms the time.",
             )
 
     @property

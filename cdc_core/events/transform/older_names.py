@@ -55,7 +55,7 @@ def replace_older(prefix: str, values: dict[str, str]) -> list[str]:
 def _replaced(prefix: str, values: dict[str, str], older: str, name: str, text: str) -> str:
     del values[older]
     if name in values:
-        return f"{prefix}.{older}: no effect, because {prefix}.{name}, which replaced it, is given too."
+        return f"{prefix}.{older}: no effect, because {prefix}.{name}, which replaced it, is set too."
     values[name] = text
     return f"{prefix}.{older}: replaced by {prefix}.{name}={text}."
 

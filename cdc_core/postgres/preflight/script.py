@@ -87,7 +87,7 @@ def _unreached(options: PostgresOptions, selection: SelectionOptions, refused: S
     for problem in refused:
         yield from ("", *_comment(f"{problem.check}: {problem.found}"), *_comment(problem.remedy))
     yield from (
-        "-- The server could not be asked: this is for a server on which nothing is prepared. Then check again.",
+        "-- The server could not be queried: this is for a server on which nothing is prepared. Then check again.",
         "",
         "-- wal_level must be logical. Restart the server if it was not; of a managed service, change its parameter.",
         statements.setting("wal_level", "logical"),
@@ -104,7 +104,7 @@ def _unreached(options: PostgresOptions, selection: SelectionOptions, refused: S
     for missing in left_out(selection):
         yield from (
             "",
-            *_comment(f"LEFT OUT, as the server could not be asked which tables these are: {missing}."),
+            *_comment(f"LEFT OUT, as the server could not be queried for these tables: {missing}."),
         )
     if left_out(selection):
         yield "-- With their grants and the publication: wal2lake check --sql --as CONNECTION (an administrator's)."

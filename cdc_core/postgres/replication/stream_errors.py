@@ -48,15 +48,15 @@ def stream_error(error: psycopg.Error, options: PostgresOptions) -> CdcError:
         return SourceError(
             f'Publication "{options.publication_name}" did not exist when the changes in the slot were made.',
             f"Create it if it is missing, run SELECT pg_drop_replication_slot('{slot}'), and take a new snapshot "
-            "(wal2lake snapshot): a publication must be older than what it publishes.",
+            "(wal2lake snapshot): a publication must be older than the changes that it publishes.",
         )
     if isinstance(error, psycopg.errors.UndefinedObject) and error.diag.source_file == _SLOT:
         return SourceError(f"Slot {slot} does not exist.", "Take a snapshot: it creates the slot.")
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState | psycopg.errors.UndefinedFile):
         return SourceError(
             f"Slot {slot} cannot be read: {(error.diag.message_primary or '').rstrip('.')}.",
-            "Correct this on the server, and run wal2lake check: it says whether the slot has lost WAL. Otherwise the "
-            "slot keeps its position.",
+            "Correct this on the server, and run wal2lake check, which reports whether the slot lost WAL. Otherwise "
+            "the slot keeps its position.",
         )
     fault = row_fault(error)
     if fault is not None:

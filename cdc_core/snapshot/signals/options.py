@@ -51,7 +51,7 @@ class SignalOptions:
     signal_kafka_group_id: str = option(
         "signal.kafka.groupId",
         "",
-        "Consumer group whose offsets say which signals were processed. Empty: kafka-signal-<topic.prefix>.",
+        "Consumer group whose offsets record which signals were processed. Empty: kafka-signal-<topic.prefix>.",
     )
     signal_kafka_poll_timeout_ms: int = option(
         "signal.kafka.poll.timeout.ms",

@@ -240,9 +240,7 @@ def test_an_older_name_is_taken_with_one_warning(old, new, value):
 def test_the_present_name_wins_over_the_older_one():
     config = config_of({"database.server.name": "old"})
     assert config.schema.topic_prefix == "shop"
-    assert config.warnings == (
-        "database.server.name is ignored, because topic.prefix, which replaced it, is given too.",
-    )
+    assert config.warnings == ("database.server.name is ignored, because topic.prefix, which replaced it, is set too.",)
 
 
 def test_older_values_and_forms_still_mean_what_they_meant():

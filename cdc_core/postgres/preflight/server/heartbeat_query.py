@@ -32,7 +32,13 @@ def check(context: Context) -> list[Finding]:
             context.connection.execute(b"EXPLAIN " + query.encode(), prepare=True)
     except _MISSING as error:
         message = server_error(error, "planning heartbeat.action.query").message
-        return [doubtful(NAME, message, "Correct the query, or grant what it needs: a run logs the error and goes on.")]
+        return [
+            doubtful(
+                NAME,
+                message,
+                "Correct the query, or grant the privileges that it needs: a run logs the error and continues.",
+            )
+        ]
     except psycopg.Error:
         return []
     return [good(NAME, "The server can run heartbeat.action.query.")]

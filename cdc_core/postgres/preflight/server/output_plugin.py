@@ -35,7 +35,7 @@ def _filters(options: PostgresOptions) -> list[Finding]:
     return [
         doubtful(
             NAME,
-            f"The server leaves changes out because of {listed(names)} in slot.stream.params and cannot say which, "
+            f"The server leaves changes out because of {listed(names)} in slot.stream.params and does not name them, "
             "so that lake tables may differ from their sources.",
             "Remove them, and exclude tables from the capture by table.*.list.",
         )
