@@ -15,11 +15,12 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot
+from cdc_core.lake.write.take_out import TakeOut
 from cdc_core.postgres.source import OpenSnapshot, Source
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.copy.description import TableDescription
 from cdc_core.snapshot.copy.reading import TableRead
-from cdc_core.snapshot.copy.resume import EarlierAttempts, TakeOut, can_resume, marks_of, resumption
+from cdc_core.snapshot.copy.resume import EarlierAttempts, can_resume, marks_of, resumption
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import RangeResult
 from cdc_core.spark import balanced, parallelism, run_tasks

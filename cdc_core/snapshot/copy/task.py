@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.decode.copy_text import LineCutter, decode_copy
-from cdc_core.errors import CdcError, LakeError, LockedError
+from cdc_core.errors import CdcError, LockedError
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile, RowGate
-from cdc_core.lake.write.replace import write_rows
+from cdc_core.lake.write.read_files import write_reads
+from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile
 from cdc_core.postgres.connect import ConnectionString
 from cdc_core.postgres.rows.copy_out import SnapshotReader
 from cdc_core.schema.table import TableId, TableSchema
@@ -111,15 +110,9 @@ class CopyRanges:
         return found
 
     def _copied(self, reader: SnapshotReader, order: RangeOrder) -> RangeResult:
-        lake = DeltaTable.open(order.lake)
-        if lake is None:
-            raise LakeError(f"The Delta table {order.lake} no longer exists.", "Take the snapshot again.")
-        rows, refused = self._rows(reader, order), list[RefusedFile]()
-        if self.checks is not None:
-            gate = RowGate(self.checks, order.table, lake)
-            rows, refused = gate.passing(rows), gate.files
-        files = write_rows(lake, rows, order.schema)
-        return RangeResult(order.table.id, order.number, tuple(files), refused=tuple(refused))
+        rows = self._rows(reader, order)
+        files, refused = write_reads(order.lake, order.table, order.schema, rows, self.checks)
+        return RangeResult(order.table.id, order.number, files, refused=refused)
 
     def _rows(self, reader: SnapshotReader, order: RangeOrder) -> Iterator[pa.RecordBatch]:
         """Yield lake rows, about ten thousand at a time.

@@ -16,9 +16,10 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.stores import range_log
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
+from cdc_core.lake.write.take_out import TakeOut
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.copy.plan import ALONE, batches, plan_gap, rows_per_range
-from cdc_core.snapshot.copy.resume import Resumption, TakeOut, resumption, written_before, written_since
+from cdc_core.snapshot.copy.resume import Resumption, resumption, written_before, written_since
 
 T, OTHER = TableId("public", "t"), TableId("public", "other")
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("v", pa.int64()), ("__rescued", pa.string())])
