@@ -284,24 +284,24 @@ class SharedFolderError(UnreadableError):
 class ProtocolError(CdcError):
     """Bytes from the server that do not follow the protocol.
 
-    ``lsn`` is an int or None, ``expected`` and ``found`` describe lengths, kinds and counts, never content.
+    ``lsn`` is an int or None, ``expected`` and ``actual`` describe lengths, kinds and counts, never content.
     """
 
-    def __init__(self, relation: str, lsn: int | None, expected: str, found: str) -> None:
+    def __init__(self, relation: str, lsn: int | None, expected: str, actual: str) -> None:
         where = f"relation {relation}" if relation else "the stream"
         at = f" at LSN {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}" if lsn is not None else ""
         super().__init__(
-            f"Malformed message in {where}{at}: expected {expected}, found {found}.",
+            f"Malformed message in {where}{at}: expected {expected}, found {actual}.",
             "Nothing of this batch was written; reading it again from the slot is safe.",
         )
-        self.args = (relation, lsn, expected, found)
+        self.args = (relation, lsn, expected, actual)
         self.relation = relation
         self.lsn = lsn
         self.expected = expected
-        self.found = found
+        self.actual = actual
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.relation, self.lsn, self.expected, self.found)
+        return type(self), (self.relation, self.lsn, self.expected, self.actual)
 
 
 class ConversionError(TableError):

@@ -128,8 +128,8 @@ class Repair:
         deadline, table, scope = time.monotonic() + self.wait_seconds, target.table.id, self.slices.scope
         while True:
             confirmed, streams = self.slot.position()
-            found = LakeTable(self.slices.paths, scope, table).position()
-            place, end = found.place, found.changelog
+            reached_by_table = LakeTable(self.slices.paths, scope, table).position()
+            place, end = reached_by_table.place, reached_by_table.changelog
             has_backlog = end is not None and end.commit_lsn > place.merged
             passed = 0 if has_backlog else int(confirmed)
             if max(passed, place.merged) >= reached or not streams:

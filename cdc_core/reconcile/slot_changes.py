@@ -98,12 +98,12 @@ class SlotChanges:
         waiting, state, registry = ChangesInSlot(), StreamState(), self._registry()
         with closing(self._translator()) as translator:
             for segment in peek(connection, self._options, lsn):
-                for each in translator.feed(segment):
-                    self._note(waiting, sort_segment(each, state, registry.describe))
+                for translated in translator.feed(segment):
+                    self._note(waiting, sort_segment(translated, state, registry.describe))
         return waiting
 
-    def _note(self, waiting: ChangesInSlot, found: SortedSegment) -> None:
-        for run in found.runs:
+    def _note(self, waiting: ChangesInSlot, segment: SortedSegment) -> None:
+        for run in segment.runs:
             table = self._tables.get(run.table.id)
             if table is None:
                 continue
@@ -113,7 +113,7 @@ class SlotChanges:
             typer = self._plan.typer(run.table)
             rows = typer.changes(run.raw, decode_rows(run.raw, run.relation))
             waiting.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
-        for cut in found.truncates:
+        for cut in segment.truncates:
             for table in cut.tables:
                 if table.id in self._tables:
                     rows = self._plan.typer(table).truncates(truncate_row(cut))

@@ -82,7 +82,7 @@ def test_the_site_is_built_without_a_warning_and_can_be_searched(tmp_path: Path)
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "WAL2LAKE_REPOSITORY_URL": "https://git.example.org/wal2lake"},
         capture_output=True,
         text=True,
         timeout=patient(300),
@@ -94,7 +94,8 @@ def test_the_site_is_built_without_a_warning_and_can_be_searched(tmp_path: Path)
     found = {entry["location"].partition("#")[0] for entry in index["docs"] if "rescued" in entry["text"]}
     assert {"types.html", "limits.html"} <= found
     assert [page for page in pages if page.startswith("decisions/")] == [], "decisions are not for users"
-    assert f"wal2lake {__version__}" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert f"wal2lake {__version__}" in page and 'href="https://git.example.org/wal2lake"' in page
 
 
 def test_every_decision_is_in_the_index_with_its_status() -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
+VAGUE = {"found", "one", "each", "held", "wanted", "given"}
+# Packages whose older functions still have such names.
+NOT_YET_NAMED = tuple(f"cdc_core/{name}/" for name in ("assemble", "engine", "lake", "quality", "snapshot"))
 HOT_ROOMS = ("cdc_core/types/", "cdc_core/decode/", "cdc_core/events/envelope/", "cdc_core/selection/")
 ROW_LOOPS = re.compile(r"\.(to_pylist|iterrows|itertuples|as_py)\(")
 # One value of a whole column, however long, and the ends of one.
@@ -44,6 +47,35 @@ def test_a_class_name_stands_for_one_class():
         for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert not sorted({name for name in names if names.count(name) > 1})
+
+
+def test_a_local_name_says_what_it_is():
+    """In functions of more than ten lines, whose last line is far from the one that binds the name."""
+
+    def vague(text: str) -> list[str]:
+        return [
+            f"{function.name}: {name}"
+            for function in ast.walk(ast.parse(text))
+            if isinstance(function, ast.FunctionDef) and function.end_lineno - function.lineno + 1 > 10
+            for name in sorted(bound(function) & VAGUE)
+        ]
+
+    assert not {name: wrong for name, wrong in broken(vague, "cdc_core").items() if not name.startswith(NOT_YET_NAMED)}
+
+
+def bound(function: ast.FunctionDef) -> set[str]:
+    """The parameters and local variables of a function, without those of functions inside of it."""
+    names: set[str] = set()
+    nodes: list[ast.AST] = [*ast.iter_child_nodes(function)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if not isinstance(node, ast.FunctionDef):
+            nodes += ast.iter_child_nodes(node)
+    return names
 
 
 def test_a_function_fits_a_screen():

@@ -33,24 +33,24 @@ class OffsetPlace:
 
 def stored_offset(place: OffsetPlace) -> StoredOffset:
     """Return the offset of this connector. Raises ConfigError if it is another one's, and CdcError of the brokers."""
-    given = place.given.strip()
-    if not given:
+    source = place.given.strip()
+    if not source:
         raise ConfigError(
             f"It is not known where the offset is: the connector file has no {FILE_SETTING}.",
             "Give --offsets: a file, topic:NAME, or the offset as JSON.",
         )
-    if given.startswith(("{", "[")):
-        found = from_text(given)
-    elif given == "topic" or given.startswith("topic:"):
-        found = _from_topic(place, given.partition(":")[2] or _TOPIC)
+    if source.startswith(("{", "[")):
+        offset = from_text(source)
+    elif source == "topic" or source.startswith("topic:"):
+        offset = _from_topic(place, source.partition(":")[2] or _TOPIC)
     else:
-        found = _from_file(place, Path(given))
-    if found.connector and found.server != place.prefix:
+        offset = _from_file(place, Path(source))
+    if offset.connector and offset.server != place.prefix:
         raise ConfigError(
-            f"The offset is of a connector with topic.prefix {found.server}; the connector file has {place.prefix}.",
+            f"The offset is of a connector with topic.prefix {offset.server}; the connector file has {place.prefix}.",
             "Give the offset of this connector, or set topic.prefix as Debezium had it.",
         )
-    return found
+    return offset
 
 
 def _from_file(place: OffsetPlace, path: Path) -> StoredOffset:

@@ -145,9 +145,9 @@ class OffsetInSlot:
         with closing(translator), ReplicationStream(self._source.options, start_lsn=start) as stream:
             segments = SlotSegments(stream, start, registry.describe, translator)
             while True:
-                found = segments.next(_SEGMENT_SECONDS)
-                if found is not None:
-                    yield found
+                segment = segments.next(_SEGMENT_SECONDS)
+                if segment is not None:
+                    yield segment
                 elif not segments.is_open and segments.wal_end >= end:
                     return
 

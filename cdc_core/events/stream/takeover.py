@@ -79,10 +79,10 @@ class _KafkaTakeover:
         # Before the transaction that was sent in part.
         start = delivered.commit_lsn if is_whole else self._offer.start
         text = "" if is_whole and not delivered.message_at_commit else delivered.to_json()
-        wanted = Position(start, delivered=text)
-        if now.lsn and not now.in_snapshot and (has_all or now == wanted):
+        position = Position(start, delivered=text)
+        if now.lsn and not now.in_snapshot and (has_all or now == position):
             return "Kafka: its position continues the slot already"
-        self._wanted = wanted
+        self._wanted = position
         return "Kafka: the next run begins after the last event that was sent; no rows are read"
 
     @property

@@ -118,7 +118,7 @@ class EventRouter:
         if self._json is None or payload.schema is None or payload.schema.type != "string":
             return [(payload, rows)]
         plain: list[int] = []
-        found: dict[ConnectSchema, tuple[list[int], list[object]]] = {}
+        by_schema: dict[ConnectSchema, tuple[list[int], list[object]]] = {}
         # row-wise: the schema depends on the text
         for at, text in enumerate(payload.values.to_pylist()):
             try:
@@ -133,15 +133,15 @@ class EventRouter:
             except UnusableError as error:
                 schema = ConnectSchema("string", optional=True, name=error.name)
                 value = text
-            which, values = found.setdefault(schema, ([], []))
+            which, values = by_schema.setdefault(schema, ([], []))
             which.append(at)
             values.append(value)
         out = [
             (Data(schema, pa.array(values, type=arrow_type(schema))), np.array(which))
-            for schema, (which, values) in found.items()
+            for schema, (which, values) in by_schema.items()
         ]
         out += [(payload.take(np.array(plain)), np.array(plain))] if plain else []
-        return sorted(out, key=lambda one: int(one[1][0]))
+        return sorted(out, key=lambda payload_and_rows: int(payload_and_rows[1][0]))
 
     def _valued(self, batch: EventBatch, row: Data, payload: Data) -> list[EventBatch]:
         if self._wraps:
@@ -149,11 +149,11 @@ class EventRouter:
         else:
             parts = [(replace(batch, value=payload), np.arange(len(batch)))]
         if not self._buries:
-            return [one for one, _ in parts]
+            return [part for part, _ in parts]
         made = []
-        for one, rows in parts:
+        for part, rows in parts:
             empty = _is_empty(payload.take(rows))
-            buried, kept = one.split(empty)
+            buried, kept = part.split(empty)
             made += [kept] if len(kept) else []
             made += [replace(buried, value=no_data(len(buried)))] if len(buried) else []
         return made
@@ -163,17 +163,17 @@ class EventRouter:
         if payload.schema is None or payload.schema.name in {SCHEMALESS, *MISFITS}:
             raise RecordError("The payload of an outbox event has no schema that fits its value.")
         fields, columns = [("payload", payload.schema)], [payload.values]
-        for one in self._additional:
-            if one.place != "envelope" or (self._skips_missing and row.field(one.column) is None):
+        for placement in self._additional:
+            if placement.place != "envelope" or (self._skips_missing and row.field(placement.column) is None):
                 continue
-            data = _column(row, one.column).filled()
+            data = _column(row, placement.column).filled()
             assert data.schema is not None
-            fields.append((one.name, data.schema))
+            fields.append((placement.name, data.schema))
             columns.append(data.values)
         versions = self._versions(row)
         out = []
         for version in dict.fromkeys(versions):
-            rows = np.array([at for at, one in enumerate(versions) if one == version])
+            rows = np.array([at for at, placement in enumerate(versions) if placement == version])
             part = batch.take(rows)
             key = payload.schema if self._version is None else version
             if key not in self._schemas:

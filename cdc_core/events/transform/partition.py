@@ -45,17 +45,17 @@ class PartitionRouting:
             if not len(events):
                 return out
         total = np.zeros(len(events), dtype=np.int64)
-        found = np.zeros(len(events), dtype=bool)
+        has_field = np.zeros(len(events), dtype=bool)
         for name in self._fields:
             for data, rows in self._values(events.value, [step.strip() for step in name.split(".")]):
                 hashed = hashes(data.filled().take(rows), self._function)
                 present = hashed.is_valid().to_numpy(zero_copy_only=False)
                 total[rows] += pc.fill_null(hashed, 0).to_numpy()
-                found[rows] |= present
+                has_field[rows] |= present
         # The sum overflows as Java's int does; its sign is removed.
         positive = (total & _MASK) & 0x7FFFFFFF
         positive[positive == 0x7FFFFFFF] = 0
-        partition = pa.array((positive % self._partitions).astype(np.int32), mask=~found)
+        partition = pa.array((positive % self._partitions).astype(np.int32), mask=~has_field)
         if events.partition is not None:
             partition = pc.if_else(partition.is_valid(), partition, events.partition.cast(pa.int32()))
         return [*out, replace(events, partition=partition)]
@@ -75,11 +75,11 @@ class PartitionRouting:
             ]
         out = []
         for path, which in starts:
-            found: Data | None = event
+            field: Data | None = event
             for step in path:
-                if found is not None and not found.take(which).valid.all():
+                if field is not None and not field.take(which).valid.all():
                     raise RecordError(f"PartitionRouting: an event has no {'.'.join(path[:-1])}, of which it reads.")
-                found = found.field(step) if found is not None and found.is_struct else None
-            if found is not None and len(which):
-                out.append((found, which))
+                field = field.field(step) if field is not None and field.is_struct else None
+            if field is not None and len(which):
+                out.append((field, which))
         return out

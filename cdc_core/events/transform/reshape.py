@@ -33,19 +33,19 @@ class Flatten:
     def _flat(self, data: Data, prefix: str, optional: bool) -> list[tuple[str, ConnectSchema, pa.Array]]:
         """Return (name, schema, values). A field is optional if it or a struct around it is."""
         assert data.schema is not None
-        found = []
+        fields = []
         for (name, field), values in zip(data.schema.fields, data.columns(), strict=True):
             full = f"{prefix}{self._delimiter}{name}" if prefix else name
             missing = optional or field.optional
             if field.type == "map":
                 raise RecordError(f"Flatten does not support the map {full}.")
             if field.type == "struct":
-                found += self._flat(Data(field, values), full, missing)
+                fields += self._flat(Data(field, values), full, missing)
                 continue
             # A field of a struct that is null stays null: only where the struct is set does its default count.
             filled = Data(field, values).filled().values.take(pa.array(np.arange(len(values)), mask=~data.valid))
-            found.append((full, field.replace(optional=missing), filled))
-        return found
+            fields.append((full, field.replace(optional=missing), filled))
+        return fields
 
 
 class SetSchemaMetadata:

@@ -56,15 +56,15 @@ class Reference:
         parent = event.field(self.parent) if self.parent else event
         if parent is None:
             raise RecordError(f"The event has no field {self.parent}.")
-        found = parent.field(self.field)
-        if found is None:
-            found = event.field(self.field)
-            if found is not None and self.parent:
+        field = parent.field(self.field)
+        if field is None:
+            field = event.field(self.field)
+            if field is not None and self.parent:
                 # Null where the struct is null: Connect reads the field only of structs that are set.
-                found = Data(found.schema, _only(parent.valid, found.values))
-        if found is None or found.schema is None:
+                field = Data(field.schema, _only(parent.valid, field.values))
+        if field is None or field.schema is None:
             return None
-        return Data(plain(found.schema), found.values)
+        return Data(plain(field.schema), field.values)
 
 
 def _only(mask: np.ndarray, values: pa.Array) -> pa.Array:
@@ -101,9 +101,9 @@ class ExtractNewRecordState:
         if not is_envelope(events.value):
             return [*out, events]
         for reference in self._headers:
-            found = reference.of(events.value)
-            if found is not None:
-                events = events.with_header(reference.name, found)
+            field = reference.of(events.value)
+            if field is not None:
+                events = events.with_header(reference.name, field)
         after = _field(events.value, "after").valid
         before = np.zeros(len(events), dtype=bool) if after.all() else _field(events.value, "before").valid
         kept, _ = events.split(after)
@@ -229,13 +229,13 @@ def _names_by_row(batch: EventBatch, header: str) -> list[tuple[tuple[str, ...],
     """Return (names, the rows for which the header lists them). The first header of that name is used."""
     lists: list[tuple[str, ...]] = [()] * len(batch)
     done = np.zeros(len(batch), dtype=bool)
-    for one in batch.headers:
-        if one.key != header or one.data.schema is None or one.data.schema.type != "array":
+    for candidate in batch.headers:
+        if candidate.key != header or candidate.data.schema is None or candidate.data.schema.type != "array":
             continue
-        has = one.has() & ~done
+        has = candidate.has() & ~done
         # row-wise: the header's list differs by record
         for row in np.flatnonzero(has).tolist():
-            lists[row] = tuple(one.data.values[row].as_py() or ())
+            lists[row] = tuple(candidate.data.values[row].as_py() or ())
         done |= has
     rows: dict[tuple[str, ...], list[int]] = {}
     for at, names in enumerate(lists):

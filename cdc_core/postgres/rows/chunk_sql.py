@@ -82,7 +82,7 @@ def own_chunk_sql(
     All of them, in any order: with a limit, a statement that sorts its rows otherwise would be sorted for each chunk.
     """
     behind = None if after is None else _behind(key, after)
-    kept = [each for each in (behind, _at_most(key, upto), _given(condition)) if each is not None]
+    kept = [part for part in (behind, _at_most(key, upto), _given(condition)) if part is not None]
     return f"{select_from(statement, columns)} WHERE {sql.SQL(' AND ').join(kept).as_string()}"
 
 

@@ -74,7 +74,7 @@ def test_escapes(escaped, value):
 def test_what_is_no_copy_text_is_a_typed_error(data, found):
     with pytest.raises(ProtocolError) as caught:
         decode_copy(data, ("a", "b"), "shop.orders")
-    assert caught.value.found == found
+    assert caught.value.actual == found
     assert caught.value.relation.startswith("shop.orders")
 
 

@@ -66,7 +66,7 @@ def test_a_message_cut_anywhere_is_a_typed_error(before, payload, cut):
         with pytest.raises(ProtocolError) as caught:
             read([*before, payload[:cut], *behind])
         assert caught.value.expected
-        assert caught.value.found
+        assert caught.value.actual
         assert caught.value.lsn == 100 + len(before)
         assert pickle.loads(pickle.dumps(caught.value)).lsn == caught.value.lsn
 
@@ -109,7 +109,7 @@ def test_a_length_beyond_any_buffer_is_a_typed_error():
 def test_wrong_tuples_are_named(payload, words):
     with pytest.raises(ProtocolError) as caught:
         read([*BEFORE, NEIGHBOUR, payload, NEIGHBOUR])
-    assert caught.value.found == words
+    assert caught.value.actual == words
     assert caught.value.lsn == 102
 
 
@@ -125,7 +125,7 @@ def test_any_changed_byte_gives_a_reading_or_a_typed_error(name, data):
     except NotUtf8Error as error:
         assert error.column
     except ProtocolError as error:
-        assert error.expected != error.found
+        assert error.expected != error.actual
 
 
 @settings(max_examples=examples(200))
@@ -136,4 +136,4 @@ def test_any_bytes_give_a_reading_or_a_typed_error(payloads):
     except NotUtf8Error as error:
         assert error.column
     except ProtocolError as error:
-        assert error.expected != error.found
+        assert error.expected != error.actual
