@@ -9,6 +9,7 @@ import dagster as dg
 
 from cdc_core.snapshot.incremental.reports import KeyRange, RangeReport
 from wal2lake.pipelines.assets.incremental_events import IncrementalEvents
+from wal2lake.pipelines.assets.partitioned import partitioned_asset
 from wal2lake.pipelines.assets.snapshots import READ_AGAIN_TAG, finished_in
 from wal2lake.pipelines.connector.keys import incremental_key
 from wal2lake.pipelines.connector.partitions import range_partitions, table_of
@@ -35,21 +36,8 @@ _DESCRIPTION = (
 def incremental_asset(site: Site) -> dg.AssetsDefinition:
     """The asset of a connector's incremental snapshots."""
 
-    @dg.asset(
-        key=incremental_key(site),
-        partitions_def=range_partitions(site),
-        # The ranges of a backfill in one run: one Spark session reads them side by side.
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=site.group(),
-        kinds={"postgres", "delta", "spark"},
-        owners=list(site.owners),
-        tags=site.tags,
-        # Not the slot's: it runs beside the stream.
-        pool=site.ranges_pool,
-        required_resource_keys={spark_key(site)},
-        output_required=False,
-        description=_DESCRIPTION + RANGE_HELP,
-    )
+    # Not the slot's pool: it runs beside the stream.
+    @partitioned_asset(site, incremental_key(site), range_partitions(site), site.ranges_pool, _DESCRIPTION + RANGE_HELP)
     def incremental_snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = IncrementalEvents(context, site)
         if _is_of_all_assets(context, site):

@@ -3,7 +3,6 @@
 # Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
 import logging
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from dagster._core.storage.tags import PARENT_RUN_ID_TAG, RETRY_NUMBER_TAG, ROOT
 from cdc_core.errors import CdcError
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.reports import SnapshotReport
+from wal2lake.pipelines.assets.partitioned import partitioned_asset
 from wal2lake.pipelines.assets.snapshot_events import SnapshotEvents
 from wal2lake.pipelines.connector.keys import snapshot_key
 from wal2lake.pipelines.connector.partitions import table_partitions
@@ -43,26 +43,7 @@ _log = logging.getLogger(__name__)
 def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     """The snapshot asset of a connector."""
 
-    # The parameter backfill_policy is marked beta; the warning is suppressed, because it would be repeated at every
-    # load.
-    warnings.filterwarnings("ignore", message=".*backfill_policy.*", category=dg.BetaWarning)
-
-    @dg.asset(
-        key=snapshot_key(site),
-        partitions_def=table_partitions(site),
-        # All tables of a backfill in one run: one exported snapshot shows them at one point in time, in one Spark
-        # session.
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=site.group(),
-        kinds={"postgres", "delta", "spark"},
-        owners=list(site.owners),
-        tags=site.tags,
-        pool=site.pool,
-        required_resource_keys={spark_key(site)},
-        # Each partition is materialized as soon as its table is in the lake, not at the end of the step.
-        output_required=False,
-        description=_DESCRIPTION + SNAPSHOT_HELP,
-    )
+    @partitioned_asset(site, snapshot_key(site), table_partitions(site), site.pool, _DESCRIPTION + SNAPSHOT_HELP)
     def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = SnapshotEvents(context, site)
         done = finished_in(context, snapshot_key(site))

@@ -59,3 +59,26 @@ def test_an_open_transaction_that_is_the_newest_is_waited_for(each_pg) -> None:
     finally:
         newest.close()
         each_pg.drop_database(database)
+
+
+def test_a_query_of_wide_rows_is_read_in_parts_that_are_bounded(each_pg) -> None:
+    database = each_pg.database("wide")
+    each_pg.execute(database, "create table t (id int primary key, v text)")
+    each_pg.execute(database, "insert into t select g, repeat('x', 1000000) from generate_series(1, 30) g")
+    connection = ChunkConnection(options_for(each_pg, database))
+    rows, after = list[bytes](), 0
+    while True:
+        select = f"select id, v from t where id > {after} order by id limit 1000"
+        found = connection.read(select, most_bytes=10_000_000)
+        rows += (mine := found.rows[0].splitlines())
+        if not found.is_cut:
+            break
+        assert 10 <= len(mine) < 20 and found.rows[0].endswith(b"\n")
+        after = int(mine[-1].split(b"\t")[0])
+    assert [int(row.split(b"\t")[0]) for row in rows] == list(range(1, 31)) and {len(row) for row in rows} <= {
+        1000002,
+        1000003,
+    }
+    assert not connection.read("select 1", most_bytes=10).is_cut
+    connection.close()
+    each_pg.drop_database(database)

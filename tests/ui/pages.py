@@ -91,6 +91,11 @@ class Pages:
             [one for one in shown if one.is_displayed()][-1].click()
         self.browser.find_elements("xpath", f"//*[contains(text(), '{title}')]")[-1].click()
 
+    def turn_off(self) -> None:
+        """Press the switch of a schedule's or sensor's page."""
+        (switch, *_) = self.browser.find_elements("css selector", "label:has(input[type=checkbox])")
+        switch.click()
+
     def numbers(self, label: str) -> list[int]:
         """The numbers beside ``label`` in tables of metadata; at least one."""
         lines = [line.strip() for line in self.wait_for(label).splitlines()]

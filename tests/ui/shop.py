@@ -20,7 +20,7 @@ from cdc_core.lake.compare.differences import State
 from cdc_core.observe.static_pages import data_docs_url
 from cdc_core.postgres.connect import connect
 from cdc_core.schema.table import TableId
-from tests.support.waits import unmet_by, wait_until
+from tests.support.waits import patient, unmet_by, wait_until
 
 LOCATION = "wal2lake.pipelines.definitions"
 TABLES = tuple(TableId("shop", name) for name in ("customers", "orders", "page_views", "products"))
@@ -63,6 +63,11 @@ _STATUSES = (
 _MESSAGES = (
     "query($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection(limit: 1000) { events {"
     " ... on MessageEvent { message } } } } } }"
+)
+_RELOAD = "mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename } }"
+_SCHEDULE = (
+    "query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {"
+    " scheduleState { status } } } }"
 )
 _REPORTS = (
     "query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset { assetMaterializations(limit: 50) {"
@@ -135,6 +140,26 @@ class Shop:
         """Kill the process of a run, as a machine's end would."""
         (pid,) = re.findall(r"Started process for run \(pid: (\d+)\)", "\n".join(self.messages(run)))
         os.kill(int(pid), signal.SIGKILL)
+
+    def configure(self, line: str, by: str) -> None:
+        """Replace a line of the connector file, and have the definitions loaded again.
+
+        The daemon has a code server of its own, which it starts anew each minute, but not in tests (``support/site``).
+        """
+        file = self.folder / "connectors" / "shop.properties"
+        before = file.read_text()
+        assert line in before
+        file.write_text(before.replace(line, by))
+        self.dagster.query(_RELOAD, {"name": LOCATION})
+        *_, daemon = self.dagster.processes
+        daemon.terminate()
+        daemon.wait(patient(60))
+        self.dagster.start_daemon()
+
+    def schedule_status(self, name: str) -> str:
+        """Whether a schedule is RUNNING or STOPPED."""
+        selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "scheduleName": name}
+        return self.dagster.query(_SCHEDULE, {"s": selector})["scheduleOrError"]["scheduleState"]["status"]
 
     def unequal(self) -> list[str]:
         """The tables that do not equal their source, by wal2lake's own comparison."""

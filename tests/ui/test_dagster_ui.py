@@ -164,6 +164,7 @@ def test_refused_rows_are_replayed_by_a_press_once_the_rule_is_mended(pages, sho
     pages.wait_for("email_shape", "Unsuccessful Expectations")
 
 
+SCHEDULE, FIRST_TICK = "shop_incremental_snapshot_schedule", 300
 THREE = [f"shop.page_views|000{number}" for number in (1, 2, 3)]
 
 
@@ -201,3 +202,23 @@ def test_a_range_whose_run_is_killed_is_read_again_alone_beside_the_stream(pages
     pages.leave()
     assert any(run["id"] == streaming["id"] for run in shop.runs("shop_stream_job"))
     shop.wait("the lake", lambda: shop.unequal() == [])
+
+
+def test_a_tick_of_the_schedule_materializes_ranges_and_the_schedule_is_turned_off(pages, shop, streaming):
+    shop.configure("wal2lake.snapshot.schedule=0 3 * * 0", "wal2lake.snapshot.schedule=* * * * *")
+    by_tick = lambda: [  # noqa: E731
+        run
+        for run in shop.runs("shop_incremental_snapshot_job")
+        if run["tags"].get("dagster/schedule_name") == SCHEDULE
+    ]
+    shop.wait("a tick", by_tick, FIRST_TICK)
+    path = f"locations/{LOCATION}/schedules/{SCHEDULE}"
+    pages.open(path, "Every minute", "requested", size=(1600, 900))
+    pages.picture("ticks")
+    pages.turn_off()
+    shop.wait("that it is off", lambda: shop.schedule_status(SCHEDULE) == "STOPPED")
+    pages.leave()
+    wanted = {"shop.customers|0001", "shop.products|0001"}
+    shop.wait("its ranges", lambda: wanted <= set(shop.partitions("materialized", "incremental_snapshot")), 300)
+    path = "assets/shop/incremental_snapshot?view=partitions&partition=shop.customers|0001"
+    pages.open(path, "rows_per_second", "shop_incremental_snapshot_job")

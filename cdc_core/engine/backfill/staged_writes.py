@@ -28,7 +28,14 @@ from typing import Protocol
 
 from cdc_core import failpoints
 from cdc_core.engine.backfill.stored import StoredProgress
-from cdc_core.errors import CdcError, LimitExceededError, NotJudgedError, RereadNeededError
+from cdc_core.errors import (
+    CdcError,
+    LimitExceededError,
+    LockedError,
+    NotJudgedError,
+    OlderTransactionsError,
+    RereadNeededError,
+)
 from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.stores.staged_rows import StagedRows
@@ -93,6 +100,8 @@ class StagedWrites:
         self._slice: dict[str, int] = {}
         self._tries: Counter[str] = Counter()
         self._again: dict[str, Future[RangeRead]] = {}
+        # Ranges to be read again, also while none is being read: a run does not end before.
+        self._altered: set[str] = set()
         self._dropped: set[str] = set()
         self._looked_at = float("-inf")
         self._described_at: dict[str, float] = {}
@@ -108,8 +117,9 @@ class StagedWrites:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a range is staged whose table is not held, or is read again."""
-        return bool(self._again) or any(each.table not in self.held for each in self._known.values())
+        """Whether a range is staged whose table is not held, or is to be read again."""
+        known = self._known.values()
+        return bool(self._again) or any(each.table not in self.held or each.facts.id in self._altered for each in known)
 
     def staged(self, request: str) -> set[int]:
         """Return the numbers of a request's ranges that are staged."""
@@ -139,6 +149,7 @@ class StagedWrites:
             )
         unwanted = [each for each in found.values() if each.name[0] in self._dropped]
         self._known = {path: each for path, each in found.items() if each not in former and each not in unwanted}
+        self._altered &= {each.facts.id for each in self._known.values()}
         self._discard(former, "it was read of another server or history")
         self._remove(unwanted)
 
@@ -196,6 +207,7 @@ class StagedWrites:
             self._discard([each], "the table no longer exists in the source")
         elif not is_unaltered(each.facts.table, streamed(now)):
             _log.warning("A range of %s is read again: the table was altered after it was read.", each.table)
+            self._altered.add(each.facts.id)
             self._read_again(each)
 
     def _read_again(self, each: StagedRange) -> None:
@@ -209,6 +221,9 @@ class StagedWrites:
             each = next((one for one in self._known.values() if one.facts.id == name), None)
             try:
                 found = reading.result()
+            except (LockedError, OlderTransactionsError) as error:
+                _log.warning("A range is read again later: %s", error)
+                self._altered.discard(name)
             except CdcError as error:
                 self._note_failure(each, error)
             else:

@@ -222,6 +222,20 @@ class ParquetFiles:
             found.append(DataFile(path, size, count, bounds.minimum, bounds.maximum, bounds.nulls))
         return found
 
+    def write_one(self, batches: Iterable[pa.RecordBatch], columns: Columns, group_bytes: int, name: str) -> DataFile:
+        """Write batches of the table's schema to one file; see ``DeltaTable.write_one``."""
+        path = f"{name}-{uuid.uuid4()}.zstd.parquet"
+        count = 0
+        with (
+            self._folder.open_output(path) as target,
+            parquet_writer(target, columns.stored, Layout(), False, statistics=False) as writer,
+        ):
+            for rows in row_groups(batches, columns.schema, group_bytes):
+                writer.write_table(columns.to_file(rows))
+                count += rows.num_rows
+                del rows
+        return DataFile(path, self._folder.size(path), count)
+
     @contextmanager
     def opened(self, file: DataFile) -> Iterator[pq.ParquetFile]:
         """Open a data file. Raises UnreadableError if it does not exist or cannot be read."""

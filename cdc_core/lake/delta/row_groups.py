@@ -14,7 +14,7 @@ from cdc_core.lake.delete_columns import TO_LSN
 from cdc_core.lake.delta.conform import conform
 
 _GROUP_ROWS = 100_000
-_GROUP_BYTES = 64 << 20
+GROUP_BYTES = 64 << 20
 _SAMPLE_ROWS = 10_000
 # With few rows a dictionary costs more time and bytes than it saves.
 _MIN_ROWS = 10_000
@@ -57,7 +57,9 @@ class Layout:
         return {"max_rows_per_page": self.page_rows, "data_page_size": 64 << 10, "write_batch_size": 64}
 
 
-def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def row_groups(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, group_bytes: int = GROUP_BYTES
+) -> Iterator[pa.Table]:
     """Yield the batches combined to row groups; none if there are no rows."""
     waiting: list[pa.RecordBatch] = []
     count = octets = 0
@@ -66,7 +68,7 @@ def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
         count += batch.num_rows
         octets += batch.nbytes
         del batch  # it may be large, and would stay in memory until the next one was made
-        if count >= _GROUP_ROWS or octets >= _GROUP_BYTES:
+        if count >= _GROUP_ROWS or octets >= group_bytes:
             yield conform(pa.Table.from_batches(waiting), schema)
             waiting, count, octets = [], 0, 0
     if count:

@@ -34,7 +34,8 @@ _SCHEMA = pa.schema(
     ]
 )
 _HEADS = ["facts", "visible", "floor", "rows"]
-_MOST_ROWS = 1 << 40
+# A part of a range that is written in one commit is read by its row groups.
+_GROUP_BYTES = 8 << 20
 # A range is staged within minutes after its file was written; a file of this age was left by a process that was killed.
 _UNSTAGED_HOURS, _HISTORY_MINUTES = 24, 60
 
@@ -163,8 +164,7 @@ def write_staged(path: str, chunks: Iterator[tuple[str, int, pa.RecordBatch]], f
             yield _row(None, visible, floor, batch.num_rows, _packed(batch))
         yield _row(next(facts), None, None, None, None)
 
-    (file,) = table.write_stream(rows(), _SCHEMA, _MOST_ROWS, None, name="range")
-    return file
+    return table.write_one(rows(), _SCHEMA, _GROUP_BYTES, "range")
 
 
 def read_staged(path: str, file: DataFile, places: Sequence[int]) -> list[pa.Table]:

@@ -26,10 +26,14 @@ _CANCEL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ReadTogether:
-    """Results of queries that were run in one snapshot. ``visible`` is the text of its pg_current_snapshot()."""
+    """Results of queries that were run in one snapshot. ``visible`` is the text of its pg_current_snapshot().
+
+    ``is_cut``: there are more rows.
+    """
 
     visible: str
     rows: tuple[bytes, ...]
+    is_cut: bool = False
 
     @property
     def visibility(self) -> Visibility:
@@ -57,21 +61,32 @@ class ChunkConnection:
         self._lock_timeout_ms = lock_timeout_ms
         self._connection: Connection | None = None
 
-    def read(self, *selects: str, is_users: bool = False, table: TableId | None = None) -> ReadTogether:
+    def read(
+        self, *selects: str, is_users: bool = False, table: TableId | None = None, most_bytes: int = 0
+    ) -> ReadTogether:
         """Return every query's rows as lines of COPY text, all in one snapshot, which is taken now.
 
-        ``is_users``: they have SQL of the user's. ``table`` is named if it is locked, in LockedError.
+        ``is_users``: they have SQL of the user's. ``table`` is named if it is locked, in LockedError. ``most_bytes``:
+        rows of a query from so many bytes on, and some megabytes, are not read, nor further queries (0: no limit).
         """
         with self._at("reading a chunk of a table") as connection:
             visible = begin_reading(connection)
             if is_users:
                 connection.execute(ROLES_PATH)
+            rows, is_cut = list[bytes](), False
             try:
-                rows = tuple(b"".join(copied(connection, select)) for select in selects)
+                for select in selects:
+                    lines, is_cut = _first_rows(connection, select, most_bytes)
+                    rows.append(lines)
+                    if is_cut:
+                        break
             except psycopg.errors.LockNotAvailable:
                 raise LockedError(str(table or "A table"), self._lock_timeout_ms) from None
-            connection.execute("COMMIT")
-            return ReadTogether(visible, rows)
+            if is_cut:
+                self.close()  # which ends the query
+            else:
+                connection.execute("COMMIT")
+            return ReadTogether(visible, tuple(rows), is_cut)
 
     def insert(self, table: TableId, signal_id: str, kind: str, data: str) -> None:
         """Insert a row into the signal table, by the order of its three columns."""
@@ -150,3 +165,14 @@ class ChunkConnection:
             # The state of the connection is unknown.
             self.close()
             raise
+
+
+def _first_rows(connection: Connection, select: str, most_bytes: int) -> tuple[bytes, bool]:
+    """Return a query's rows, and whether there may be more: after ``most_bytes``, unless that is 0."""
+    parts, octets = list[bytes](), 0
+    for lines in copied(connection, select):
+        parts.append(lines)
+        octets += len(lines)
+        if most_bytes and octets >= most_bytes:
+            return b"".join(parts), True
+    return b"".join(parts), False

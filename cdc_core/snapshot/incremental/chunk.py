@@ -72,10 +72,15 @@ class ChunkQuery:
         texts = [text.to_pylist() for text in decode_copy(lines, self.key_names, str(self.table.id)).text]
         return list(dict.fromkeys(zip(*texts, strict=True)))  # row-wise: one a range
 
-    def chunk(self, after: Key | None, upto: Key) -> str:
+    @property
+    def divides_rows(self) -> bool:
+        """Whether no two rows of the table have the same key: a chunk may then end behind any row."""
+        return divides_rows(self.table, self.key_names)
+
+    def chunk(self, after: Key | None, upto: Key, size: int = 0) -> str:
         """Return the statement for the rows after a key (None: from the first), at most up to another.
 
-        They are ``size`` at most, or all between the keys if the user's statement is read.
+        They are ``size`` at most (0: the query's), or all between the keys if the user's statement is read.
         """
         if self.statement:
             return own_chunk_sql(self.statement, self.names, self.key, after, upto, self.condition)
@@ -83,13 +88,13 @@ class ChunkQuery:
             self.table.id,
             self.names,
             self.key,
-            self.size,
+            size or self.size,
             after=after,
             upto=upto,
             condition=self.condition,
             only=self.only,
             bounded=self.bounded,
-            with_ties=not divides_rows(self.table, self.key_names),
+            with_ties=not self.divides_rows,
         )
 
     def of_keys(self, keys: Sequence[Key]) -> str:

@@ -22,13 +22,18 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.staged_rows import write_staged
 from cdc_core.postgres.connect import ConnectionString
-from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres.rows.chunks import ChunkConnection, ReadTogether
 from cdc_core.schema.table import Key
 from cdc_core.snapshot.incremental.bounds import Bound, floor_of, take_bound
 from cdc_core.snapshot.incremental.chunk import ChunkQuery
 from cdc_core.snapshot.incremental.staged import RangeFacts
 
 _log = logging.getLogger(__name__)
+
+# The chunks of narrow rows grow while they have less than this.
+_SMALL_BYTES, _MOST_GROWTH = 1 << 19, 16
+# Of wide rows fewer are read by a statement than it returns.
+_MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +121,16 @@ class _Reading:
         if query.statement and upto is not None:
             yield from self._own_lines(after, upto)
             return
+        size, most = query.size, _MOST_BYTES if query.divides_rows else 0
         while upto is not None:
-            lines, visible = self._read(query.chunk(after, upto))
+            found = self._at_once(query.chunk(after, upto, size), most)
+            lines, rows = found.rows[0], found.rows[0].count(b"\n")
             if lines:
-                yield lines, visible
-            if lines.count(b"\n") < query.size:
+                yield lines, found.visible
+            if rows < size and not found.is_cut:
                 return
             after = query.last_key(lines)
+            size = _next_size(query.size, size, len(lines))
 
     def _own_lines(self, after: Key | None, upto: Key) -> Iterator[tuple[bytes, str]]:
         """Read the rows of the user's statement between every ``size`` keys of the table."""
@@ -141,6 +149,19 @@ class _Reading:
         return self._wanted.query.largest_key(lines)
 
     def _read(self, statement: str) -> tuple[bytes, str]:
-        query = self._wanted.query
-        found = self._connection.read(statement, is_users=query.is_users, table=query.table.id)
+        found = self._at_once(statement)
         return found.rows[0], found.visible
+
+    def _at_once(self, statement: str, most_bytes: int = 0) -> ReadTogether:
+        query = self._wanted.query
+        return self._connection.read(statement, is_users=query.is_users, table=query.table.id, most_bytes=most_bytes)
+
+
+def _next_size(least: int, size: int, octets: int) -> int:
+    """Return how many rows the next chunk has, after one of ``size`` rows: narrow rows are read in larger chunks.
+
+    A chunk costs some milliseconds beside its rows; it is one statement and is in memory, whatever their number.
+    """
+    if octets < _SMALL_BYTES:
+        return min(2 * size, _MOST_GROWTH * least)
+    return size if octets <= 4 * _SMALL_BYTES else max(least, size // 2)

@@ -140,6 +140,28 @@ def test_a_range_of_a_table_that_was_altered_since_is_read_again_in_its_place(tm
     assert len(run.lake.applied) == 1 and run.staged == []
 
 
+def test_a_run_does_not_end_before_a_range_is_read_again_unless_its_table_is_locked(tmp_path, monkeypatch):
+    run = Run(tmp_path)
+    run.reads.stage(of_a_job())
+    run.table, run.lake.current = replace(TABLE, oid=TABLE.oid + 1), False
+    run.reads.result = RangeRead(is_altered=True)
+    monkeypatch.setattr(staged_writes, "_DESCRIBE_SECONDS", 1000.0)
+    run.between_rounds(3)
+    assert len(run.reads.started) == 1 and run.snapshots.is_busy, "it was altered once more, and is read again later"
+    monkeypatch.setattr(staged_writes, "_DESCRIBE_SECONDS", 0.0)
+    run.reads.result, run.reads.error = None, LockedError(str(NAME), 500)
+    run.between_rounds(MAX_TRIES + 5)
+    monkeypatch.setattr(staged_writes, "_DESCRIBE_SECONDS", 1000.0)
+    run.between_rounds(2)
+    assert not run.snapshots.is_busy and len(run.staged) == 1, "however long it is locked"
+    monkeypatch.setattr(staged_writes, "_DESCRIBE_SECONDS", 0.0)
+    run.reads.error = None
+    run.between_rounds(3)
+    run.lake.current = True
+    run.between_rounds(2)
+    assert len(run.lake.applied) == 1 and run.staged == []
+
+
 def test_a_range_of_a_table_that_was_dropped_is_discarded_with_the_reason(tmp_path):
     run = Run(tmp_path)
     run.reads.stage(of_a_job())

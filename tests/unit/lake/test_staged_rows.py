@@ -50,6 +50,20 @@ def test_a_range_is_staged_in_one_commit_and_read_in_parts(tmp_path: Path) -> No
         read_staged(path, found[3].file, [0])
 
 
+def test_a_range_is_one_file_whatever_the_size_of_its_chunks(tmp_path: Path) -> None:
+    path = str(tmp_path / "staged")
+    staged = StagedRows(path, {})
+    staged.create()
+    # Values of more than a megabyte begin and end: elsewhere they have files of their own.
+    sizes = [10, 12 << 20, 10, 3 << 20, 10, 12 << 20, 10]
+    staged.add(write(path, *(batch("x" * size) for size in sizes)))
+    (found,) = staged.look()
+    assert [chunk.rows for chunk in found.chunks] == [1] * len(sizes)
+    for place, size in enumerate(sizes):
+        (rows,) = read_staged(path, found.file, [place])
+        assert rows.column("k").to_pylist() == ["x" * size]
+
+
 def test_a_range_takes_the_place_of_another_only_while_that_is_staged(tmp_path: Path) -> None:
     path = str(tmp_path / "staged")
     staged = StagedRows(path, {})

@@ -15,6 +15,7 @@ from cdc_core.postgres.rows.chunks import received_visibility
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.lake_progress import MOST_MOVED, Discarded, LakeProgress, Request, Search
 from cdc_core.snapshot.incremental.progress import Collection, Progress
+from cdc_core.snapshot.incremental.range_task import _next_size
 from cdc_core.snapshot.incremental.reader import Streamed
 from cdc_core.snapshot.incremental.reports import KeyRange
 from cdc_core.snapshot.incremental.window import _keys
@@ -184,3 +185,16 @@ def test_what_names_no_range_is_refused(name: str) -> None:
 def test_a_plain_name_is_divided_at_its_first_dot() -> None:
     assert KeyRange.parse("a.b.c|12") == (TableId("a", "b.c"), 12)
     assert KeyRange.parse('"a.b".c') == (TableId("a.b", "c"), None)
+
+
+def test_chunks_of_narrow_rows_grow_and_those_of_wide_rows_do_not() -> None:
+    def sizes(width: int, size: int = 1024) -> list[int]:
+        found = [size]
+        while len(found) < 8:
+            found.append(_next_size(1024, found[-1], found[-1] * width))
+        return found
+
+    assert sizes(100) == [1024, 2048, 4096, 8192, 8192, 8192, 8192, 8192]
+    assert max(sizes(1)) == 16 * 1024
+    assert set(sizes(5_000)) == {1024}
+    assert sizes(5_000, 16 * 1024)[4:] == [1024] * 4, "they shrink again"
