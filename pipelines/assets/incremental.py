@@ -18,6 +18,7 @@ from wal2lake.pipelines.reports.metadata import RANGE_HELP
 from wal2lake.pipelines.step.background import BackgroundWork
 from wal2lake.pipelines.step.failure import reported, retried
 from wal2lake.pipelines.step.interrupts import held
+from wal2lake.pipelines.step.log import listed, name_run
 from wal2lake.pipelines.step.resources import spark_key
 
 _BACKFILL_TAG = "dagster/backfill"
@@ -49,6 +50,7 @@ def incremental_asset(site: Site) -> dg.AssetsDefinition:
             return
         done = finished_in(context, incremental_key(site))
         keys = [key for key in context.partition_keys if key not in done]
+        name_run(context, f"incremental snapshot of {listed(map(table_of, keys))}: {len(keys)} ranges")
         with retried(context), reported():
             reports = _read(context, site, keys, events)
             if reports:

@@ -21,6 +21,7 @@ from wal2lake.pipelines.reports.metadata import SNAPSHOT_HELP
 from wal2lake.pipelines.step.background import BackgroundWork
 from wal2lake.pipelines.step.failure import reported, retried
 from wal2lake.pipelines.step.interrupts import held
+from wal2lake.pipelines.step.log import listed, name_run
 from wal2lake.pipelines.step.resources import spark_key
 
 # A cancelled snapshot ends with its Spark tasks; the tables finished before are complete.
@@ -49,6 +50,7 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
         done = finished_in(context, snapshot_key(site))
         wanted = [site.table_id(key) for key in context.partition_keys if key not in done]
         tables = _captured(context, site, wanted)
+        name_run(context, f"snapshot of {listed(tables)}")
         sessions: list[Any] = []
 
         def take(should_stop: Callable[[], bool]) -> list[SnapshotReport]:

@@ -15,6 +15,7 @@ from wal2lake.pipelines.jobs.slot_runs import YieldPolicy
 from wal2lake.pipelines.step.background import BackgroundWork
 from wal2lake.pipelines.step.failure import reported, retried
 from wal2lake.pipelines.step.interrupts import held
+from wal2lake.pipelines.step.log import name_run
 
 SENSOR_TAG = "dagster/sensor_name"
 
@@ -41,6 +42,7 @@ def streaming(
     ``drain`` is given a function that says whether to stop. What ``reports`` has left is logged when the context ends,
     after the results that the step yields in it. Errors of the engine become Dagster's, those that pass are retried.
     """
+    name_run(context, f"stream of {site.name}")
     policy = YieldPolicy(context.instance, context.run.run_id, site, heeds_pause=SENSOR_TAG in context.run.tags)
     work = BackgroundWork(drain, f"The stream of {site.name}")
 

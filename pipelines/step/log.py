@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import dagster as dg
 
+RUN_TAG = "wal2lake/run"
 _REST_SECONDS = 1.0
+_MOST_NAMES, _MOST_CHARACTERS = 3, 250
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +27,21 @@ def logged(context: dg.AssetExecutionContext, event: Any) -> None:
     # use much memory over an hour.
     for _ in context.consume_events():
         pass
+
+
+def name_run(context: dg.AssetExecutionContext, what: str) -> None:
+    """Say in a tag of the run what it does: the runs of selected assets are all called ``__ASSET_JOB`` by Dagster."""
+    try:
+        context.instance.add_run_tags(context.run_id, {RUN_TAG: what[:_MOST_CHARACTERS]})
+    except Exception as error:
+        _log.warning("A tag of the run could not be written to Dagster's database: %s.", type(error).__name__)
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first names, and how many more there are: ``shop.a, shop.b and 3 more``."""
+    texts = list(dict.fromkeys(map(str, names)))
+    more = len(texts) - _MOST_NAMES
+    return ", ".join(texts[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 class RetriedReports:

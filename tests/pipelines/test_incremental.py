@@ -66,6 +66,8 @@ def test_ranges_turn_green_one_after_another_with_progress_meanwhile(instance, m
     assert run(here, instance).success
     assert seen == [set(), {RANGES[0]}, set(RANGES[:2])]
     assert done(instance, here) == set(RANGES[:3])
+    (run_of_ranges,) = instance.get_runs()
+    assert run_of_ranges.tags["wal2lake/run"] == "incremental snapshot of public.orders: 3 ranges"
     records = instance.fetch_observations(incremental_key(here), limit=9, ascending=True).records
     told = records[0].asset_observation
     assert told.description == (

@@ -116,6 +116,34 @@ def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, buck
     assert not list(Path(tmp_path).rglob("_delta_log")), "nothing of the lake is on the local disk"
 
 
+def test_ranges_are_staged_on_s3_survive_a_kill_and_fill_their_tables(pg, program, bucket, tmp_path):
+    database = pg.database("s3_ranges")
+    pg.execute(database, SCHEMA + "analyze")
+    settings = {
+        "schema.include.list": "public",
+        "snapshot.mode": "no_data",
+        "incremental.snapshot.chunk.size": "10",
+        "wal2lake.snapshot.rows.per.partition": "20",
+        "wal2lake.lake.path": f"s3://{bucket.name}/lake",
+        "wal2lake.state.path": str(tmp_path / "state"),
+        **bucket.properties,
+    }
+    file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+    assert program.stream(file).returncode == 0
+    pg.execute(database, CHANGES.format(r=1))
+    ranges = ("snapshot", file, "--incremental", "public.notes", "public.lines")
+    killed = program.run(*ranges, WAL2LAKE_FAILPOINT=f"{failpoints.AFTER_STAGING}:3")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    told = program.run("status", file)
+    assert "3 of 3 ranges read" in told.stdout or told.stdout.count("ranges read") == 2, told.stdout
+    pg.execute(database, CHANGES.format(r=2))
+    done = program.run(*ranges)
+    assert done.returncode == 0 and done.stderr.count("rows in the lake table") >= 6, done.stderr[-3000:]
+    for table in ("notes", "lines"):
+        assert read(bucket, table) == source(pg, database, table), table
+    assert not list(Path(tmp_path).rglob("_delta_log")), "nothing of the lake is on the local disk"
+
+
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 

@@ -223,7 +223,10 @@ class ParquetFiles:
         return found
 
     def write_one(self, batches: Iterable[pa.RecordBatch], columns: Columns, group_bytes: int, name: str) -> DataFile:
-        """Write batches of the table's schema to one file; see ``DeltaTable.write_one``."""
+        """Write batches of the table's schema to one file; see ``DeltaTable.write_one``.
+
+        Whatever the size of their values: ``write_stream`` begins another file where large values begin or end.
+        """
         path = f"{name}-{uuid.uuid4()}.zstd.parquet"
         count = 0
         with (

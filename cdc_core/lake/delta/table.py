@@ -333,10 +333,7 @@ class DeltaTable:
         return self._parquet.write_stream(batches, self._columns.of_stream(schema), rows_per_file, bytes_per_file, name)
 
     def write_one(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, group_bytes: int, name: str) -> DataFile:
-        """Write batches of ``schema`` to one new file without statistics, in row groups of about so many bytes.
-
-        Whatever the size of their values: ``write_stream`` begins another file where large values begin or end.
-        """
+        """Write batches of ``schema`` to one new file without statistics, in row groups of about so many bytes."""
         return self._parquet.write_one(batches, self._columns.of_stream(schema), group_bytes, name)
 
     def commit(
