@@ -146,13 +146,17 @@ def _print_progress(console: Console, what: str, found: Sequence[IncrementalProg
 
 def progress_line(what: str, progress: IncrementalProgress) -> str:
     """Return the progress of an incremental snapshot, or of a re-read, in words."""
-    ranges = f"{progress.ranges_read} of {progress.ranges or '?'} ranges read"
+    if not progress.ranges:
+        return f"{what} of {progress.table}: {'paused' if progress.is_paused else 'not begun'}"
+    ranges = f"{progress.ranges_read} of {progress.ranges} ranges read"
     if what != "re-read":  # of which all ranges are in the lake at once
         ranges += f", {progress.ranges_applied} in the lake"
     rows = f"{progress.rows:,} rows"
     if progress.rows_expected is not None:
         rows += f" of about {progress.rows_expected:,}"
     rate = f", {progress.rows_per_second:,.0f} rows/s" if progress.rows and progress.seconds else ""
+    if progress.is_paused:
+        return f"{what} of {progress.table}: paused, {rows}, {ranges}"
     left = "" if not progress.seconds_left else f", about {duration(progress.seconds_left)} left"
     return f"{what} of {progress.table}: {rows}, {ranges}{rate}{left}"
 

@@ -137,7 +137,8 @@ def incremental_status(paths: LakePaths, scope: str) -> tuple[IncrementalProgres
         state = LakeProgress()
     request, current = state.request, state.progress.current
     mine = [each for each in staged if request.id and each.name[0] == request.id]
-    found = [] if current is None else [_of_request(current.table, request, mine)]
+    found = [] if current is None else [_of_request(current.table, request, mine, is_paused=state.progress.paused)]
+    found += [IncrementalProgress(one.table, 0, 0, 0, 0) for one in state.progress.queue[1:]]
     of_jobs = [each for each in staged if each not in mine and each.name[1]]
     for table in dict.fromkeys(each.table for each in of_jobs):
         ranges = [each for each in of_jobs if each.table == table]
@@ -146,10 +147,13 @@ def incremental_status(paths: LakePaths, scope: str) -> tuple[IncrementalProgres
     return tuple(found)
 
 
-def _of_request(table: TableId, request: Request, staged: Sequence[StagedRange]) -> IncrementalProgress:
+def _of_request(
+    table: TableId, request: Request, staged: Sequence[StagedRange], *, is_paused: bool
+) -> IncrementalProgress:
     rows, done = request.rows + sum(each.staged.rows for each in staged), len(request.done)
     seconds = time.time() - request.began if request.began else 0.0
-    return IncrementalProgress(table, rows, done + len(staged), done, request.ranges, seconds, request.expected)
+    read, expected = done + len(staged), request.expected
+    return IncrementalProgress(table, rows, read, done, request.ranges, seconds, expected, is_paused)
 
 
 def _histories(paths: LakePaths) -> tuple[dict[TableId, TableHistory], str]:

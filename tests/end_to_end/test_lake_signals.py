@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import deltalake
@@ -155,6 +156,9 @@ def test_stopped_paused_resumed_and_altered_in_between(pg, program, tmp_path):
     ask(pg, database, "pause-snapshot")
     ask(pg, database, "stop-snapshot", data_collections=["public.lines"])
     run(program, file)  # paused: nothing is under way that a bounded run would wait for
+    shown = program.run("status", file).stdout
+    assert re.search(r"incremental snapshot of public\.notes: paused", shown), shown
+    assert "incremental snapshot of public.tags: not begun" in shown, shown
     assert not lake_path(config, NOTES).exists() or rows(lake_path(config, NOTES)) == []
     pg.execute(database, "alter table notes add column more text default 'd'; alter table tags drop column v")
     with program.started("run", file) as running:

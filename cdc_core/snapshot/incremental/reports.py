@@ -45,7 +45,8 @@ class KeyRange:
 class IncrementalProgress:
     """Progress of the incremental snapshot of one table: of ``ranges``, how many are read, and are in the lake table.
 
-    ``rows`` were read in ``seconds``; ``rows_expected`` is an estimate, None if there is none.
+    ``rows`` were read in ``seconds``; ``rows_expected`` is an estimate, None if there is none. ``ranges`` is 0 before
+    they are planned. ``is_paused``: a signal has paused it.
     """
 
     table: TableId
@@ -55,6 +56,7 @@ class IncrementalProgress:
     ranges: int
     seconds: float = 0.0
     rows_expected: int | None = None
+    is_paused: bool = False
 
     @property
     def rows_per_second(self) -> float:
