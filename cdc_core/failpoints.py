@@ -19,6 +19,7 @@ AFTER_CONFIRM = "after-confirm"
 AFTER_CONFIRM_RECORD = "after-confirm-record"
 DURING_MERGE = "during-merge"
 AFTER_VECTORS = "after-vectors"
+AFTER_SHARE = "after-share"
 BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
 AFTER_SNAPSHOT_COMMIT = "after-snapshot-commit"
@@ -54,6 +55,7 @@ ALL = (
     AFTER_CONFIRM_RECORD,
     DURING_MERGE,
     AFTER_VECTORS,
+    AFTER_SHARE,
     BETWEEN_MERGES,
     BEFORE_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_COMMIT,

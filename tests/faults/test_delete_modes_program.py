@@ -53,7 +53,7 @@ PLACES = (
     *(failpoints.BETWEEN_APPENDS, failpoints.DURING_APPEND, failpoints.AFTER_APPEND, failpoints.BEFORE_CONFIRM),
     *(failpoints.BETWEEN_MERGES, failpoints.DURING_MERGE, failpoints.AFTER_APPLY, failpoints.AFTER_QUARANTINE),
     *(failpoints.DURING_EVOLUTION, failpoints.AFTER_EVOLUTION, failpoints.BEFORE_ROUND_RECORD),
-    failpoints.AFTER_VECTORS,
+    *(failpoints.AFTER_VECTORS, failpoints.AFTER_SHARE),
 )
 REPLAY_PLACES = (failpoints.AFTER_QUARANTINE, failpoints.DURING_MERGE, failpoints.AFTER_APPLY)
 PHASES = (Phase.generate, *((Phase.shrink,) if os.environ.get("WAL2LAKE_KILLS_SHRINK") else ()))
@@ -117,17 +117,17 @@ class DeleteModes(RuleBasedStateMachine):
     program: Program
     folder: Path
 
-    @initialize(rewritten=st.sampled_from(("67108864", "1")), chance=SEEDS)
-    def begin(self, rewritten: str, chance: int) -> None:
+    @initialize(rewritten=st.sampled_from(("67108864", "1")), part=st.sampled_from(("67108864", "1000")), chance=SEEDS)
+    def begin(self, rewritten: str, part: str, chance: int) -> None:
         """The first snapshot, from which the models start."""
         self.database = self.pg.database("modes")
         self.work = Work(self.pg, self.database, chance, TABLES, publication=self.database)
         folder = self.folder / self.database
         folder.mkdir()
-        properties = _properties(self.pg, self.database, folder, rewritten)
+        properties = _properties(self.pg, self.database, folder, rewritten, part)
         self.file = write_properties(folder / "modes.properties", properties)
         self.config = load(self.file)
-        self.work.log.append(f"-- files are rewritten up to {rewritten} bytes")
+        self.work.log.append(f"-- files are rewritten up to {rewritten} bytes, a part has {part}")
         self.work.setup()
         self._note("snapshot", self.program.run("snapshot", self.file))
         self.models = {table: _begun(self.config, table) for table in (SOFT, HISTORY)}
@@ -224,7 +224,7 @@ def test_each_mode_keeps_what_it_says_through_kills(pg: Cluster, program: Progra
     run_state_machine_as_test(Here, settings=SETTINGS)
 
 
-def _properties(pg: Cluster, database: str, folder: Path, rewritten: str) -> dict[str, Any]:
+def _properties(pg: Cluster, database: str, folder: Path, rewritten: str, part: str) -> dict[str, Any]:
     rules = {f"wal2lake.quality.rule.{table}": f"public.{table}: after.{REFUSED}" for table in TABLES}
     return pg.properties(
         database,
@@ -238,6 +238,7 @@ def _properties(pg: Cluster, database: str, folder: Path, rewritten: str) -> dic
             "wal2lake.lake.delete.mode.soft": "public.t_soft",
             "wal2lake.lake.delete.mode.hard": "public.t_hard",
             "wal2lake.merge.rewrite.max.bytes": rewritten,
+            "wal2lake.merge.part.max.bytes": part,
             **rules,
         },
     )

@@ -13,6 +13,7 @@ from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.faults import test_resumed_snapshots as resumed
 from tests.faults.test_lake_signal_kills import STEPS as OF_SIGNALS
+from tests.faults.test_large_slices import PLACES as OF_SHARES
 from tests.faults.test_marked_kills import STEPS as OF_MARKS
 from tests.support.lake import difference, doubled_events, lake_path, lake_settings, rows, write_properties
 from tests.support.sampling import sample
@@ -107,7 +108,7 @@ WAYS = {
 
 def test_every_failpoint_is_in_the_matrix() -> None:
     of_ways = (step for steps, _ in WAYS.values() for step in steps)
-    reached = {step.partition(":")[0] for step in (*of_ways, *OF_MARKS)} | OF_SIGNALS
+    reached = {step.partition(":")[0] for step in (*of_ways, *OF_MARKS)} | OF_SIGNALS | OF_SHARES
     constants = {
         value for name, value in vars(failpoints).items() if name.isupper() and isinstance(value, str) and name != "ALL"
     }

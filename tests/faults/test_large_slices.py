@@ -1,4 +1,4 @@
-"""Transactions that a task merges in parts, because they are too large for its memory: what one merge gives, and once.
+"""Transactions that several tasks merge, because they are too large for one's memory: what one merge gives, and once.
 
 Two connectors read the same changes: one with parts of some rows, killed here and there, one with the default, by which
 each transaction here is one part. Their lakes are equal row by row in every delete mode.
@@ -58,14 +58,15 @@ TRUNCATED = (
 )
 # A soft table has some of these keys, of rows that the truncate deleted.
 INSERTS = "insert into {t} select 1000 + g, 'only', repeat(md5(g::text), 100), g from generate_series(1, 60) g;"
+# In the last one, one task has written its files and another has not: its worker gets a second share.
 STEPS = [
-    ("mixed", CHANGES, OF_KEYLESS, None),
-    ("truncated", CHANGES.replace("1000 + g", "9000 + g") + TRUNCATED, "truncate keyless;" + OF_KEYLESS, None),
+    ("mixed", CHANGES, OF_KEYLESS, (failpoints.AFTER_SHARE,)),
+    ("truncated", CHANGES.replace("1000 + g", "9000 + g") + TRUNCATED, "truncate keyless;" + OF_KEYLESS, ()),
     (
         "inserted",
         INSERTS,
         "insert into keyless select g, 'only' from generate_series(1, 90) g;",
-        failpoints.DURING_MERGE,
+        (failpoints.DURING_MERGE, f"{failpoints.AFTER_SHARE}:2"),
     ),
 ]
 PARTS = {"wal2lake.merge.part.max.bytes": 30_000, "wal2lake.batch.max.rows": 150}
@@ -75,6 +76,7 @@ WAYS = {
     "rewritten": ({"wal2lake.lake.features": "widest"}, failpoints.DURING_MERGE),
     "marked": ({"wal2lake.merge.rewrite.max.bytes": "1"}, failpoints.AFTER_VECTORS),
 }
+PLACES = {place.partition(":")[0] for *_, places in STEPS for place in places}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -97,8 +99,7 @@ def test_parts_give_what_one_merge_gives(pg, program, tmp_path, way):
     for step, keyed, keyless, killed in STEPS:
         statements = "".join(keyed.format(t=table.table) for table in KEYED) + keyless
         pg.execute(database, f"begin;{statements}commit;")
-        place = of_mixed if step == "mixed" else killed
-        if place is not None:
+        for place in (*killed, of_mixed) if step == "mixed" else killed:
             program.killed_at(place, files[0])
         for file in files:
             done = program.stream(file)

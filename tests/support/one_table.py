@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,6 +22,8 @@ from cdc_core.lake.slice.lake_tables import LakeTables
 from cdc_core.lake.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake.slice.several_tasks import SeveralTasks
+from cdc_core.lake.slice.shares import JoinedShares
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.lake.stores.changelog import Reached, append_changes
@@ -32,6 +35,7 @@ from cdc_core.selection.options import SelectionOptions
 from tests.support.spark import AT, change_schema, lake_rows, lake_schema
 
 SLOT = "slot"
+SHARES = 3
 _MAX_BYTES = 64 << 20
 
 
@@ -51,6 +55,21 @@ class FixedPlan:
 def quarantined(outcome: SliceOutcome) -> QuarantineReport:
     """What became of changes in quarantine; zeros if the slice did not concern them."""
     return outcome.done.quarantined or QuarantineReport()
+
+
+class InProcess(SliceTask):
+    """The engine's task, which also does the work of other tasks: divided slices are merged in this process."""
+
+    def __call__(self, item: SliceOrder | JoinedShares) -> SliceOutcome:
+        outcome = SliceTask.__call__(self, item)
+        if isinstance(item, JoinedShares):
+            return outcome
+        return SeveralTasks(self, _in_turn, SHARES).merged([item], [outcome])[0]
+
+
+def _in_turn(items: Sequence[Any], work: Any, doing: str) -> list[Any]:
+    """Run the work for each item as Spark does, with pickled items and results, but one after another."""
+    return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(item))))) for item in items]
 
 
 class OneTable:
@@ -75,7 +94,7 @@ class OneTable:
         """The engine's task over this table; rules are off unless ``quality`` says otherwise."""
         plan: Any = FixedPlan(self.row)
         checks = TableChecks(self.quality, plan, lambda table: table, self.files)
-        return SliceTask(self.run, SLOT, self.paths, plan, checks, self.tables, self.writer)
+        return InProcess(self.run, SLOT, self.paths, plan, checks, self.tables, self.writer)
 
     def open_changelog(self) -> DeltaTable:
         """The changelog, made or grown to this row."""

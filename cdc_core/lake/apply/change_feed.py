@@ -38,12 +38,12 @@ def change_files(
     marked: Sequence[MarkedRows],
     key: Sequence[str],
 ) -> list[DataFile]:
-    """Write the changes of a commit to files; none if the table has no feed, or the commit only adds rows.
+    """Write the changes of a commit, or of a part of one with all rows of some keys, to files.
 
     ``added``, ``removed`` and ``marked`` as for ``DeltaTable.commit``. Without a key an update is a delete and an
-    insert.
+    insert. None if the table has no feed; a commit that only adds rows needs none.
     """
-    if not lake.definition.feeds_changes or not (removed or marked):
+    if not lake.definition.feeds_changes:
         return []
     identity, files = _RowIdentity.of(lake.schema, key), list[DataFile]()
     with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:

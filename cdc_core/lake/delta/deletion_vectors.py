@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -133,6 +133,16 @@ def vector_in(content: bytes, vector: DeletionVector) -> BitMap64:
 def as_places(bitmap: BitMap64) -> np.ndarray:
     """Return the positions in ascending order. Shape: int64[C]"""
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)
+
+
+def packed(places: np.ndarray) -> bytes:
+    """Return positions as bytes, at most two a position. Shape: integers[N], any order"""
+    return bytes(as_bitmap(places).serialize())
+
+
+def united(bitmaps: Iterable[bytes]) -> np.ndarray:
+    """Return the positions of several sets (``packed``) in ascending order. Shape: int64[C]"""
+    return as_places(BitMap64.union(*(BitMap64.deserialize(each) for each in bitmaps)))
 
 
 def as_bitmap(places: np.ndarray) -> BitMap64:

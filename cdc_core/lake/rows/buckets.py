@@ -11,7 +11,9 @@ of a key keep their order; those of keys that were connected later are not in st
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +28,32 @@ _LARGE_ROW = 1 << 20
 _HASH = "__hash".ljust(64, "_")  # longer than a column's name can be
 
 
+@dataclass(frozen=True, slots=True)
+class KeyShare:
+    """The keys that one of ``count`` tasks works on, by their hashes; the tasks are numbered from 0."""
+
+    number: int = 0
+    count: int = 1
+
+    def has(self, hashes: Hashes) -> np.ndarray:
+        """Return which keys belong to the share. Shape: uint64[N] -> bool[N]"""
+        # The low bits: the files of a share are chosen by the high ones.
+        return np.asarray(mixed(hashes) % np.uint64(self.count) == np.uint64(self.number))
+
+
 class Buckets:
-    """Rows in files of ``folder``, of at most about ``most_bytes`` in memory each. For one thread.
+    """Rows of a share in files of ``folder``, of at most about ``most_bytes`` in memory each. For one thread.
 
     Raises LostFolderError if a file with rows was removed meanwhile: without them the slice would be merged in part.
     """
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
+    def __init__(self, folder: Path, most_bytes: int, share: KeyShare = KeyShare()) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
+        self._share = share
         self._links: list[np.ndarray] = []
-        self._files = _Files(folder / "0", most_bytes, _Groups.none(), 0)
+        self._groups = _Groups.none()
+        self._files = _Files(folder / "0", most_bytes, self._groups, share, 0)
 
     @property
     def octets(self) -> int:
@@ -44,8 +61,28 @@ class Buckets:
         return self._files.octets
 
     def add(self, rows: pa.Table, hashes: Hashes) -> None:
-        """Add rows, each with the hash of its key. Shape: table[N], uint64[N]"""
+        """Add rows, each with the hash of its key; those of other shares are left out. Shape: table[N], uint64[N]"""
         self._files.add(rows, hashes)
+
+    def connect(self) -> bool:
+        """Divide the rows again by the pairs so far; returns whether rows that were left out may now be in the share.
+
+        If so, all rows are to be added again (``add_connected``).
+        """
+        if not self._links:
+            return False
+        self._files.finish()
+        self._groups, self._links = _Groups.of(np.concatenate(self._links)), []
+        again = _Files(self._folder / "linked", self._most_bytes, self._groups, self._share, 0)
+        self._files.move_to(again)
+        self._files = again
+        return self._share.count > 1
+
+    def add_connected(self, rows: pa.Table, hashes: Hashes) -> None:
+        """Add the rows of other shares' keys that are connected with keys of this share. Shape: table[N], uint64[N]"""
+        came = ~self._share.has(hashes) & self._share.has(self._groups.heads(hashes))
+        if came.any():
+            self._files.add(rows.filter(pa.array(came)), hashes[came])
 
     def link(self, one: Hashes, other: Hashes) -> None:
         """Put the rows of these pairs of keys into one part. Shape: uint64[P], uint64[P]"""
@@ -53,16 +90,19 @@ class Buckets:
             self._links.append(np.stack([one, other], axis=1))
 
     def parts(self) -> Iterator[pa.Table]:
-        """Yield the parts that have rows; a part's file is removed after it was read."""
-        files = self._files
-        files.finish()
-        if self._links:
-            groups = _Groups.of(np.concatenate(self._links))
-            self._links = []
-            again = _Files(self._folder / "linked", self._most_bytes, groups, 0)
-            files.move_to(again)
-            files = again
-        yield from files.parts()
+        """Yield the parts that have rows, small ones together; a part's file is removed after it was read."""
+        self.connect()
+        self._files.finish()
+        together, octets = list[pa.Table](), 0
+        for size, read in self._files.parts():
+            if together and octets + size > self._most_bytes:
+                rows, together, octets = pa.concat_tables(together), [], 0
+                yield rows
+                del rows
+            together.append(read())
+            octets += size
+        if together:
+            yield pa.concat_tables(together)
 
     def close(self) -> None:
         """Remove all files."""
@@ -109,9 +149,10 @@ class _Groups:
 class _Files:
     """The files of one level: a bucket is chosen by ``_BITS`` bits of the hash."""
 
-    def __init__(self, folder: Path, most_bytes: int, groups: _Groups, level: int) -> None:
+    def __init__(self, folder: Path, most_bytes: int, groups: _Groups, share: KeyShare, level: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._most_bytes, self._groups, self._level = folder, most_bytes, groups, level
+        self._folder, self._most_bytes, self._level = folder, most_bytes, level
+        self._groups, self._share = groups, share
         self._held: list[list[pa.Table]] = [[] for _ in range(_PARTS)]
         self._held_bytes = 0
         self._bytes = [0] * _PARTS
@@ -122,8 +163,14 @@ class _Files:
         return sum(self._bytes)
 
     def add(self, rows: pa.Table, hashes: Hashes) -> None:
+        heads = self._groups.heads(hashes)
+        mine = self._share.has(heads)
+        if not mine.all():
+            rows, hashes, heads = rows.filter(pa.array(mine)), hashes[mine], heads[mine]
+        if not len(hashes):
+            return
         shift = np.uint64(64 - _BITS * (self._level + 1))
-        numbers = (mixed(self._groups.heads(hashes)) >> shift).astype(np.int64) & (_PARTS - 1)
+        numbers = (mixed(heads) >> shift).astype(np.int64) & (_PARTS - 1)
         order = np.argsort(numbers, kind="stable")
         laid = rows.append_column(_HASH, pa.array(hashes))
         if (np.diff(order) != 1).any():  # a large row alone is not copied
@@ -152,20 +199,23 @@ class _Files:
                 rows = pa.Table.from_batches([batch])
                 other.add(rows.drop_columns([_HASH]), rows.column(_HASH).to_numpy())
             self._path(number).unlink(missing_ok=True)
-        other.finish()
 
-    def parts(self) -> Iterator[pa.Table]:
+    def parts(self) -> Iterator[tuple[int, Callable[[], pa.Table]]]:
+        """Yield the size of each part, and how to read it, which is done before the next one is asked for."""
         for number in range(_PARTS):
             if not self._bytes[number]:
                 continue
             if self._bytes[number] > self._most_bytes and self._level + 1 < _LEVELS:
                 yield from self._divided(number).parts()
             else:
-                yield pa.Table.from_batches(list(self._read(number))).drop_columns([_HASH])
+                yield self._bytes[number], partial(self._whole, number)
             self._path(number).unlink(missing_ok=True)
 
+    def _whole(self, number: int) -> pa.Table:
+        return pa.Table.from_batches(list(self._read(number))).drop_columns([_HASH])
+
     def _divided(self, number: int) -> _Files:
-        finer = _Files(self._folder / str(number), self._most_bytes, self._groups, self._level + 1)
+        finer = _Files(self._folder / str(number), self._most_bytes, self._groups, self._share, self._level + 1)
         for batch in self._read(number):
             rows = pa.Table.from_batches([batch])
             finer.add(rows.drop_columns([_HASH]), rows.column(_HASH).to_numpy())

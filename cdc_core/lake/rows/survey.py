@@ -46,10 +46,13 @@ class Survey:
         return set(self.ops) <= {"c"}
 
 
+NO_ROWS = Survey({}, None, 0, 0)
+
+
 def survey(rows: pa.Table) -> Survey:
     """Summarize change rows (``RowTyper.change_schema``; columns that are not used may be missing)."""
     if not rows.num_rows:
-        return Survey({}, None, 0, 0)
+        return NO_ROWS
     counts = pc.value_counts(column(rows, "__op"))
     ops = Counter(dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True)))
     at = None

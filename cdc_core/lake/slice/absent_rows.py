@@ -24,8 +24,9 @@ a crash loses nothing, because the next attempt finds the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 
@@ -68,6 +69,26 @@ def may_lack_rows(table: TableSchema, token: int, skipped: Collection[str], part
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """Rows that a part of a slice did not find: ``count`` of them are a fault, the first at commit LSN ``first_lsn``.
+
+    ``nulls``: rows that get nulls in place of unchanged values, where the table need not have all rows.
+    """
+
+    count: int = 0
+    first_lsn: int = 0
+    nulls: int = 0
+
+    def plus(self, other: Absence) -> Absence:
+        """Return what two parts of a slice did not find."""
+        first = min((each.first_lsn for each in (self, other) if each.count), default=0)
+        return Absence(self.count + other.count, first, self.nulls + other.nulls)
+
+
+NONE_ABSENT = Absence()
+
+
+@dataclass(frozen=True, slots=True)
 class Expectation:
     """What a slice must find in its lake table. ``run``, ``scope`` and ``paths`` as in ``SliceTask``."""
 
@@ -77,27 +98,35 @@ class Expectation:
     skipped: tuple[str, ...]
     partly_read: frozenset[TableId]
 
-    def unexcused(self, merge: Merge, schema: pa.Schema, absent: AbsentRows | None) -> AbsentRows | None:
-        """Return the rows whose absence is a fault, None if there are none; ``schema`` is the lake table's."""
-        if absent is None or self._may_lack_rows(merge):
-            return None
-        quarantined = self._quarantined(merge, schema)
-        return absent.besides(quarantined, schema) if quarantined.num_rows else absent
+    def absence(
+        self, merge: Merge, schema: pa.Schema, absent: AbsentRows | None, waiting: pa.Table | None = None
+    ) -> Absence:
+        """Return what the absence of rows means. ``schema`` is the lake table's.
 
-    def check(self, merge: Merge, schema: pa.Schema, absent: Iterable[AbsentRows | None]) -> None:
-        """Raise MissingRowsError if rows are absent whose absence is a fault. ``absent``: of each part of a slice."""
-        every = [each for each in absent if each is not None]
-        table, reason = str(merge.table.id), self._may_lack_rows(merge)
-        nulls = sum(kept.count for each in every if (kept := each.keeping()) is not None)
-        if reason and nulls:
+        ``waiting`` are change rows of the slice that are not in the quarantine table yet, and will be.
+        """
+        if absent is None:
+            return NONE_ABSENT
+        if self._may_lack_rows(merge):
+            kept = absent.keeping()
+            return Absence(nulls=0 if kept is None else kept.count)
+        quarantined = self._quarantined(merge, schema)
+        if waiting is not None:
+            quarantined = pa.concat_tables([quarantined, conform(waiting, quarantined.schema)])
+        left = absent.besides(quarantined, schema) if quarantined.num_rows else absent
+        return NONE_ABSENT if left is None else Absence(left.count, left.first_lsn)
+
+    def require(self, merge: Merge, found: Sequence[Absence]) -> None:
+        """Raise MissingRowsError if rows are absent whose absence is a fault. ``found``: of each part of a slice."""
+        table, every = str(merge.table.id), reduce(Absence.plus, found, NONE_ABSENT)
+        if every.nulls:
             _log.warning(
                 "%s: %d rows that the lake table did not have get nulls in place of unchanged values, which the server "
                 "does not send (TOAST); %s.",
-                *(table, nulls, reason),
+                *(table, every.nulls, self._may_lack_rows(merge)),
             )
-        found = [left for each in every if (left := self.unexcused(merge, schema, each)) is not None]
-        if found:
-            raise MissingRowsError(table, sum(each.count for each in found), min(each.first_lsn for each in found))
+        if every.count:
+            raise MissingRowsError(table, every.count, every.first_lsn)
 
     def _may_lack_rows(self, merge: Merge) -> str:
         return may_lack_rows(merge.table, merge.snapshot.token, self.skipped, self.partly_read)

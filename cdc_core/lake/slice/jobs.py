@@ -1,8 +1,9 @@
 """The work of a round in Spark: the job of its tasks.
 
 A large slice is split: several tasks of the same job decode its files and write them, and a second job commits the
-files that they wrote (``lake/slice/part``). The error of one table is in its outcome; only an error that prevented
-rows from being appended is raised (``SliceTask``).
+files that they wrote (``lake/slice/part``). Changes of one table that exceed a part's memory are divided among tasks,
+whose work another job commits (``lake/slice/several_tasks``). The error of one table is in its outcome; only an error
+that prevented rows from being appended is raised (``SliceTask``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
+from cdc_core.lake.slice.several_tasks import SeveralTasks
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
 from cdc_core.spark import balanced, parallelism, run_tasks
@@ -32,7 +34,7 @@ class Work:
 
 
 def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
-    """Process the orders in one job, in two for large ones; returns their outcomes in the same order."""
+    """Process the orders in one job, in more for large ones; returns their outcomes in the same order."""
     if not orders:
         return []
     spark, task = work.spark(), work.task
@@ -49,7 +51,12 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
         done |= {each.table: each for order in large if (each := lost(order, found)) is not None}
         second = [[joined(order, found)] for order in large if order.table not in done]
         done |= {outcome.table: outcome for outcome in run_tasks(spark, second, task, "committing changes")}
-    return [done[order.table] for order in orders]
+
+    def run(items: Sequence[Any], work: Callable[[Any], Any], doing: str) -> list[Any]:
+        return run_tasks(spark, [[item] for item in items], work, doing)
+
+    several = SeveralTasks(task, run, parallelism(spark))
+    return several.merged(orders, [done[order.table] for order in orders])
 
 
 def long_merges(work: Work, orders: Sequence[SliceOrder]) -> list[str]:

@@ -10,37 +10,45 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.errors import TransientError
+from cdc_core.errors import CommitConflictError, TransientError
 from cdc_core.lake.checks.table_checks import TableChecks, report_of
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, lake_position
 from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
+from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import check_inserts, in_order
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.absent_rows import Expectation
+from cdc_core.lake.slice.added import adds_files, repeats_keys, takes_files
 from cdc_core.lake.slice.append import Appended
+from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.lake_tables import opened_existing
-from cdc_core.lake.slice.large import LargeSlice, StoppedError, repeats_keys
 from cdc_core.lake.slice.order import Merge, Replay, SliceOrder, WrittenFiles
 from cdc_core.lake.slice.outcome import Applied, Merged, Stopwatch, overtaken
-from cdc_core.lake.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
+from cdc_core.lake.slice.plan import AddFiles, CommitShares, Divide, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.lake.slice.quarantine import Filtered, TableQuarantine, accepted
+from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lake.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
+from cdc_core.lake.slice.shares import JoinedShares
+from cdc_core.lake.slice.slice_rows import SliceRows
 from cdc_core.lake.slice.write import LakeWriter
-from cdc_core.lake.stores.changelog import between, cut_within, read_changes
+from cdc_core.lake.stores.changelog import between, cut_within, in_stream_order, read_changes
+from cdc_core.lake.stores.quarantine import add_kept
 from cdc_core.lsn import just_after
-from cdc_core.quality import Limits
+from cdc_core.quality import Limits, both
 from cdc_core.schema.table import TableId
 
 if TYPE_CHECKING:
@@ -52,6 +60,8 @@ _log = logging.getLogger(__name__)
 _SLICE_BYTES = 64 << 20
 # Less than every change's commit LSN: surplus rows of a snapshot are deleted before anything is merged.
 _SURPLUS_LSN = 1
+# A divided slice may take minutes. What is overtaken as often has to share its lake table with another writer.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +79,16 @@ class LakeMerge:
     watch: Stopwatch
     expected: Expectation
 
-    def merge(self, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
+    def merge(
+        self, order: SliceOrder, lake: DeltaTable, new: Appended | None, joined: JoinedShares | None = None
+    ) -> Iterator[Merged]:
         """Merge the order's changes into its lake table; yields the result of each step when it is durable.
 
-        ``new`` is what this task appended. Raises TransientError if another run read the table anew.
+        ``new`` is what this task appended, ``joined`` what others did with the slice. Raises TransientError if another
+        run read the table anew.
         """
-        yield from self.execute(self.choose(order, lake, new), order, lake, new)
+        plan = self.choose(order, lake, new) if joined is None else self._choose_for_shares(joined, lake)
+        yield from self.execute(plan, order, lake, new)
 
     def choose(self, order: SliceOrder, lake: DeltaTable, new: Appended | None, *, is_settled: bool = False) -> Plan:
         """Choose the plan from the position of the lake table and the size of the changes; writes nothing.
@@ -101,7 +115,7 @@ class LakeMerge:
         if not order.merge.has_backlog and (new is None or new.rows is not None):
             rows = [] if new is None or new.rows is None else new.rows
             return Whole(merge, _unmerged(rows, at, merge))
-        return self._choose_for_changelog(merge, lake, max(at.merged, snapshot.floor))
+        return self._choose_for_changelog(merge, lake, self._start(merge, at))
 
     def execute(self, plan: Plan, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
         """Do what the plan says; yields the result of each durable step."""
@@ -117,30 +131,111 @@ class LakeMerge:
                 yield from self.execute(self.choose(order, lake, new, is_settled=True), order, lake, new)
             case Whole():
                 yield from self._merge_whole(plan, lake)
-            case InParts(parts):
-                try:
-                    done = parts.merge_parts()
-                except StoppedError as stopped:
-                    yield Merged(check=stopped.report)
-                    raise stopped.failure from None
-                if done is None:
-                    yield from self._merge_whole(self._undivided(parts.merge, parts.merged), lake)
-                else:
-                    yield replace(done, reached=parts.merge.to_lsn)
+            case Divide(divided):
+                yield Merged(divided=divided)
+            case CommitShares(joined):
+                yield from self._commit_shares(joined, order, lake)
 
-    def _choose_for_changelog(self, merge: Merge, lake: DeltaTable, merged: int) -> Plan:
+    def _choose_for_changelog(self, merge: Merge, lake: DeltaTable, merged: int, attempt: int = 1) -> Plan:
         """Choose how changes of the changelog after ``merged`` are merged: in one part if they fit the memory."""
         changelog = self._changelog(merge.table.id)
         # A long backlog is merged in several rounds.
         merge = merge.up_to(cut_within(changelog, merged, merge.to_lsn, _SLICE_BYTES))
-        large = LargeSlice(self, merge, lake, changelog, merged, self.writer.part_max_bytes, self.watch)
+        found, most = SliceRows(merge, changelog, merged), self.writer.part_max_bytes
         with self.watch("reduce"):
-            rows = large.read_small()
+            rows = None if found.bytes_at_least > most else found.small(most)
         if rows is not None:
             return Whole(merge, _not_shown(in_order(rows), merge))
-        # Changes in quarantine may belong to any part.
-        may_divide = not merge.waiting and merge.replay is None
-        return InParts(large) if may_divide else self._undivided(merge, merged)
+        if merge.waiting or merge.replay is not None:
+            return self._undivided(merge, merged)  # changes in quarantine may belong to any part
+        files = in_stream_order(found.files)
+        only_adds = merge.snapshot.visible is None and takes_files(lake) and _only_inserts(files)
+        return Divide(
+            DividedSlice(
+                merge,
+                merged,
+                changelog.changelog.version,
+                lake.version,
+                -(-found.bytes_at_most // most),
+                tuple((file.path, file.size) for file in files) if only_adds else (),
+                self.writer.mark_above(lake),
+                attempt,
+            )
+        )
+
+    def _choose_for_shares(self, joined: JoinedShares, lake: DeltaTable) -> Plan:
+        """Choose what follows from what the tasks of a divided slice did."""
+        divided, merge = joined.slice, joined.slice.merge
+        at = self._position(lake, merge)
+        if at.lsn is not None and at.lsn >= merge.to_lsn:
+            return Nothing()
+        if any(each.is_whole for each in joined.results):
+            return self._undivided(merge, divided.merged)
+        # Files may be added whatever others have changed in the table, if they merged none of these changes.
+        is_same = divided.lake_version == lake.version or self._adds(joined, lake)
+        if joined.is_overtaken or self._start(merge, at) != divided.merged or not is_same:
+            return self._again(joined, lake)
+        files = [file for each in joined.results for file in each.files]
+        if divided.files and joined.error is None and repeats_keys(self.checks, merge.table, lake, files):
+            return Divide(replace(divided, files=(), lake_version=lake.version))
+        return CommitShares(joined)
+
+    def _commit_shares(self, joined: JoinedShares, order: SliceOrder, lake: DeltaTable) -> Iterator[Merged]:
+        """Commit what several tasks did: first rows in quarantine, then the lake table."""
+        divided, merge = joined.slice, joined.slice.merge
+        yield Merged(check=reduce(both, (each.check for each in joined.results)))
+        if joined.error is not None:
+            raise joined.error
+        self.expected.require(merge, [each.absence for each in joined.results])
+        waiting = sum(each.waiting for each in joined.results)
+        self.limits(merge).require_room(str(merge.table.id), waiting)
+        refused = [file for each in joined.results for file in each.refused]
+        if refused:
+            with self.watch("check"):
+                place = lake_position(lake, self.scope, merge.table.id)
+                add_kept(self.paths.quarantine(merge.table.id), refused, place, merge.to_lsn)
+            failpoints.hit(failpoints.AFTER_QUARANTINE)
+        yield Merged(quarantined=QuarantineReport(waiting))
+
+        def attempt() -> Applied | None:
+            if self._start(merge, self._position(lake, merge)) != divided.merged:
+                return None
+            if not self._adds(joined, lake):
+                return self.writer.commit_shares(lake, merge, self.scope, joined)
+            files = [file for each in joined.results for file in each.files]
+            return self.writer.commit_files(lake, merge, self.scope, files, joined.whole.truncated_at is not None)
+
+        with self.watch("apply"):
+            try:
+                done = on_conflict(attempt, lake) if self._adds(joined, lake) else attempt()
+            except CommitConflictError:
+                lake.refresh()
+                done = None
+        if done is not None:
+            yield Merged(replace(done, events=joined.whole.rows), reached=merge.to_lsn)
+        elif self._position(lake, merge).merged >= merge.to_lsn:
+            yield Merged(reached=merge.to_lsn)  # the other's commit is of the same slice
+        else:
+            yield from self.execute(self._again(joined, lake), order, lake, None)
+
+    def _again(self, joined: JoinedShares, lake: DeltaTable) -> Plan:
+        """Choose again, from where another writer left the lake table: what was decided may not hold any more.
+
+        Raises TransientError if that happens again and again, or changes wait in quarantine, because its rules may have
+        been others: the next round looks for them.
+        """
+        table, attempt = joined.slice.table, joined.slice.attempt
+        if self.has_quarantine(table) or attempt >= _ATTEMPTS:
+            raise overtaken(table)
+        _log.warning("Another writer changed the lake table of %s: its changes are merged again.", table)
+        merge = Merge.of(joined.order)
+        return self._choose_for_changelog(merge, lake, self._start(merge, self._position(lake, merge)), attempt + 1)
+
+    def _adds(self, joined: JoinedShares, lake: DeltaTable) -> bool:
+        """Whether the tasks only wrote files with new rows, or with the entire content."""
+        merge = joined.slice.merge
+        overlaps = merge.snapshot.visible is not None
+        return adds_files(lake, joined.whole, has_key=bool(merge_key(merge.table)), overlaps=overlaps)
 
     def _undivided(self, merge: Merge, merged: int) -> Whole:
         """Return the plan for changes that exceed the size of a part and cannot be divided."""
@@ -211,15 +306,17 @@ class LakeMerge:
         )
         return found if found is None or merge.replay is None else accepted(found, replay)
 
-    def filtered(
-        self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None, follows: bool = False
-    ) -> Filtered:
-        """Return the slice's rows for the lake; the others are in the quarantine table when this returns.
+    def filtered(self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None) -> Filtered:
+        """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
+        quarantine = self.quarantine(lake, merge)
+        filtered = quarantine.filtered(changes, judged, self.limits(merge))
+        quarantine.write(filtered)
+        return filtered
 
-        ``follows``: ``changes`` are a part of a slice, and rows of other parts have been quarantined.
-        """
+    def quarantine(self, lake: DeltaTable, merge: Merge) -> TableQuarantine:
+        """Return the table's quarantine, with the lake table at its present position."""
         table, since = merge.table, merge.schema.since
-        quarantine = TableQuarantine(
+        return TableQuarantine(
             self.run,
             self.scope,
             self.paths,
@@ -228,7 +325,6 @@ class LakeMerge:
             lake.schema,
             lambda rows: self.checks.judged(table, rows, since, is_batch=False),
         )
-        return quarantine.filter_changes(changes, judged, self.limits(merge), follows)
 
     def limits(self, merge: Merge) -> Limits:
         """The table's limits of refused changes; none for changes that an operator has decided to accept or drop."""
@@ -275,8 +371,17 @@ class LakeMerge:
     def _position(self, lake: DeltaTable, merge: Merge) -> LakePosition:
         return self.position(lake, merge.table.id, merge.snapshot.token)
 
+    def _start(self, merge: Merge, at: LakePosition) -> int:
+        """Return the LSN after which changes are to be merged."""
+        return max(at.merged, merge.snapshot.floor)
+
     def _changelog(self, table: TableId) -> EpochRows:
         return EpochRows.of(opened_existing(self.run, self.paths.changelog(table)), self.scope)
+
+
+def _only_inserts(files: Sequence[DataFile]) -> bool:
+    """Whether files of a changelog have nothing but inserts, by their statistics."""
+    return all(file.minimum.get("__op") == "c" == file.maximum.get("__op") for file in files)
 
 
 def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Decoded, ...]:

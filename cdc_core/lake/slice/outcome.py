@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdc_core.errors import CdcError, TransientError
+from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lake.slice.upkeep import UpkeepOrder
 from cdc_core.quality import CheckReport
@@ -31,12 +32,14 @@ class Merged:
     """What one step of a slice, or several, did to the lake table and the quarantine table; None for nothing.
 
     ``reached``: the lake table has all changes up to this LSN, which is stored in it if one of them changed a row.
+    ``divided``: what is left is to be merged by several tasks.
     """
 
     applied: Applied | None = None
     check: CheckReport | None = None
     quarantined: QuarantineReport | None = None
     reached: int | None = None
+    divided: DividedSlice | None = None
 
     def then(self, later: Merged) -> Merged:
         """Return what this and a later step did together."""
@@ -49,6 +52,7 @@ class Merged:
             later.check or self.check,
             after or self.quarantined,
             later.reached or self.reached,
+            later.divided,
         )
 
 
@@ -67,6 +71,13 @@ class Timings:
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def plus(self, other: Timings) -> Timings:
+        """Return the sums."""
+        return Timings(_sums(self.seconds, other.seconds), _sums(self.cpu_seconds, other.cpu_seconds))
+
+
+NO_TIME = Timings()
 
 
 class Stopwatch:
@@ -115,12 +126,28 @@ class SliceOutcome:
     enabled: frozenset[DeltaFeature] = frozenset()
     marks: bool = False
     upkeep: tuple[UpkeepOrder, ...] = ()
-    timings: Timings = Timings()
+    timings: Timings = NO_TIME
 
     @property
     def applied(self) -> Applied | None:
         """The changes made to the lake table; None if there were none."""
         return self.done.applied
+
+    def then(self, later: SliceOutcome) -> SliceOutcome:
+        """Return what this and a later task did for one order."""
+        return replace(
+            later,
+            appended=self.appended + later.appended,
+            done=self.done.then(later.done),
+            enabled=self.enabled | later.enabled,
+            marks=self.marks or later.marks,
+            upkeep=(*self.upkeep, *later.upkeep),
+            timings=self.timings.plus(later.timings),
+        )
+
+
+def _sums(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in (*one, *(n for n in other if n not in one))}
 
 
 def overtaken(table: TableId) -> TransientError:

@@ -23,7 +23,7 @@ from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.rows.run_files import opening
 from cdc_core.lake.rows.spool import ReadSpoolFiles
 from cdc_core.lake.rows.survey import unsent
-from cdc_core.lake.slice.large import takes_files
+from cdc_core.lake.slice.added import takes_files
 from cdc_core.lake.slice.order import SliceOrder, SpoolFiles, WrittenFiles
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.task import SliceTask

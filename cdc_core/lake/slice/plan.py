@@ -4,7 +4,8 @@ Nothing       the lake table is past the slice's LSN: another attempt merged it
 AddFiles      other tasks wrote lake files of a slice of inserts, which are committed as they are
 SurplusFirst  surplus rows of the snapshot in force are deleted in a commit of their own; then a plan is chosen again
 Whole         the changes are merged in one part, with the replay of those in quarantine if one is requested
-InParts       they are too large for that, and are merged in parts, in one commit
+Divide        they are too large for that, and are divided among tasks (``divided``)
+CommitShares  what these tasks did is committed
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.slice.large import LargeSlice
+from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.schema_versions import Decoded
+from cdc_core.lake.slice.shares import JoinedShares
 from cdc_core.quality import CheckReport
 
 
@@ -53,10 +55,17 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class InParts:
+class Divide:
     """Changes of the changelog that exceed the size of a part."""
 
-    slice: LargeSlice
+    slice: DividedSlice
 
 
-Plan = Nothing | AddFiles | SurplusFirst | Whole | InParts
+@dataclass(frozen=True, slots=True)
+class CommitShares:
+    """What the tasks of a divided slice did."""
+
+    joined: JoinedShares
+
+
+Plan = Nothing | AddFiles | SurplusFirst | Whole | Divide | CommitShares

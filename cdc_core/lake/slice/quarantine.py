@@ -51,13 +51,21 @@ Judge = Callable[[pa.Table], "Checked | None"]
 class Filtered:
     """The rows of a slice for the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
 
-    ``changed``: the quarantine table was written, so the round's LSN must be committed to the lake even without rows.
+    ``refused`` are the rows to be added to the quarantine table, in its columns, and ``settled`` is what becomes of
+    others in it. ``waiting`` are the change rows that are in quarantine then; None for none.
     """
 
     rows: pa.Table
     earlier: pa.Table
     quarantined: QuarantineReport = field(default_factory=QuarantineReport)
-    changed: bool = False
+    refused: pa.Table | None = None
+    settled: Settled | None = None
+    waiting: pa.Table | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the quarantine table is changed: the round's LSN must be committed to the lake even without rows."""
+        return self.settled is not None or bool(self.refused is not None and self.refused.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +123,11 @@ class TableQuarantine:
     schema: pa.Schema
     judge: Judge
 
-    def filter_changes(
-        self, changes: pa.Table, found: Checked | None, limits: Limits, follows: bool = False
-    ) -> Filtered:
-        """Quarantine the rows that must not be merged, and record this for the merge's LSN.
+    def filtered(self, changes: pa.Table, found: Checked | None, limits: Limits) -> Filtered:
+        """Return which rows must not be merged, and which are; writes nothing.
 
         ``changes`` are the slice's rows and ``found`` their check result. Raises LimitExceededError if more
-        rows would be in quarantine than the ``limits`` allow, before anything is written. ``follows``: rows of
-        other parts of the slice have been quarantined for the round.
+        rows would be in quarantine than the ``limits`` allow.
         """
         merge, bad = self.merge, None if found is None else found.refused
         if bad is None and not merge.waiting:
@@ -137,7 +142,14 @@ class TableQuarantine:
         refused = np.concatenate([waited.refused, refused[fresh]])
         effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
         held = defer(every, refused, effects, merge_key(merge.table), self.schema)
-        return self._written(waited, every, held, found, limits, follows)
+        return self._decided(waited, every, held, found, limits)
+
+    def write(self, filtered: Filtered) -> None:
+        """Write to the quarantine table what leaves the slice, for the merge's LSN, before the lake is changed."""
+        refused = filtered.refused
+        if refused is not None and (filtered.changed or self.merge.waiting):
+            path = self.paths.quarantine(self.merge.table.id)
+            write_quarantine(refused, path, self.place, self.merge.to_lsn, filtered.settled)
 
     def waited(self, schema: pa.Schema) -> WaitingRows:
         """Return the rows in quarantine, with the columns of the slice."""
@@ -166,30 +178,21 @@ class TableQuarantine:
             refused, reasons = _judged_again(rows, merge.replay, self.judge, reasons)
         return WaitingRows(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 
-    def _written(
-        self,
-        waited: WaitingRows,
-        every: pa.Table,
-        held: Deferred,
-        found: Checked | None,
-        limits: Limits,
-        follows: bool,
+    def _decided(
+        self, waited: WaitingRows, every: pa.Table, held: Deferred, found: Checked | None, limits: Limits
     ) -> Filtered:
-        """Write what changes in the quarantine table, and return what is left for the lake."""
+        """Return what changes in the quarantine table, and what is left for the lake."""
         merge, before, effects = self.merge, waited.rows.num_rows, held.effects
         waiting = int(np.count_nonzero(effects))
         limits.require_room(str(merge.table.id), waiting, int(np.count_nonzero(waited.effects)))
         new = _new_rows(merge.table, every.slice(before), effects[before:], found)
         settled, replayed = _settled(waited, held)
-        is_written = bool(new.num_rows or settled is not None)
-        if is_written or merge.waiting:
-            path = self.paths.quarantine(merge.table.id)
-            write_quarantine(new, path, self.place, merge.to_lsn, settled, follows)
+        waits = every.filter(pa.array(effects != 0)) if waiting else None
         # A row that was read is before the slice, whatever its LSN: the snapshot may be newer than what is merged.
         late = held.rows.column("__commit_lsn").to_numpy() > self.place.merged
         late = pa.array(late & (held.rows.column("__tx_index").to_numpy() >= 0))
         rows, earlier = held.rows.filter(late), held.rows.filter(pc.invert(late))
-        return Filtered(rows, earlier, QuarantineReport(waiting, replayed), is_written)
+        return Filtered(rows, earlier, QuarantineReport(waiting, replayed), new, settled, waits)
 
     def _dropped(self, waited: WaitingRows, changes: pa.Table) -> Filtered:
         """Discard the rows in quarantine; there are no other changes to be merged."""
@@ -200,14 +203,13 @@ class TableQuarantine:
                 "Run wal2lake replay again after they are merged.",
                 str(merge.table.id),
             )
-        if count:
-            gone = Settled(
-                waited.rows.select(_POSITION), np.zeros(count, dtype=np.int8), [str(QuarantineStatus.DROPPED)] * count
-            )
-            none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
-            write_quarantine(none, self.paths.quarantine(merge.table.id), self.place, merge.to_lsn, gone)
         empty = changes.slice(0, 0)
-        return Filtered(empty, empty, QuarantineReport(dropped=count), bool(count))
+        if not count:
+            return Filtered(empty, empty)
+        status = [str(QuarantineStatus.DROPPED)] * count
+        gone = Settled(waited.rows.select(_POSITION), np.zeros(count, dtype=np.int8), status)
+        none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
+        return Filtered(empty, empty, QuarantineReport(dropped=count), none, gone)
 
 
 def _settled(waited: WaitingRows, held: Deferred) -> tuple[Settled | None, int]:

@@ -34,6 +34,7 @@ from cdc_core.lake.slice.lake_merge import LakeMerge
 from cdc_core.lake.slice.lake_tables import LakeTables
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import Merged, SliceOutcome, Stopwatch, WrittenTable
+from cdc_core.lake.slice.shares import JoinedShares
 from cdc_core.lake.slice.upkeep import UpkeepOrder
 from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.schema.table import TableId
@@ -71,13 +72,14 @@ class SliceTask:
         skipped = self.plan.selection.skipped_operations
         return Expectation(self.run, self.scope, self.paths, skipped, self.partly_read)
 
-    def __call__(self, order: SliceOrder) -> SliceOutcome:
-        """Append, check and apply the slice of ``order``.
+    def __call__(self, item: SliceOrder | JoinedShares) -> SliceOutcome:
+        """Append, check and apply the slice of an order; or commit what several tasks did with a divided slice.
 
         Raises the error that prevented the rows from being committed to the changelog, unless the changelog itself
         cannot be used or hold the rows (the outcome's ``lost``); errors after that are in the outcome's ``error``.
         """
         failpoints.adopt(self.armed)
+        order, joined = (item.order, item) if isinstance(item, JoinedShares) else (item, None)
         watch, outcome = Stopwatch(), SliceOutcome(order.table, merged=order.snapshot.merged)
         new: Appended | None = None
         failpoints.hit(failpoints.BETWEEN_APPENDS)
@@ -91,10 +93,17 @@ class SliceTask:
             upkeep = (UpkeepOrder(self.paths.changelog(order.table)),) if new.wears else ()
             outcome = replace(outcome, appended=new.count, upkeep=upkeep)
         if order.merge is not None:
-            outcome = self._merge(order, new, outcome, watch)
+            outcome = self._merge(order, new, outcome, watch, joined)
         return replace(outcome, timings=watch.timings)
 
-    def _merge(self, order: SliceOrder, new: Appended | None, outcome: SliceOutcome, watch: Stopwatch) -> SliceOutcome:
+    def _merge(
+        self,
+        order: SliceOrder,
+        new: Appended | None,
+        outcome: SliceOutcome,
+        watch: Stopwatch,
+        joined: JoinedShares | None,
+    ) -> SliceOutcome:
         """Return the outcome after the merge. After an error it contains what was done before."""
         failpoints.hit(failpoints.BETWEEN_MERGES)
         done = Merged()
@@ -105,9 +114,9 @@ class SliceTask:
             lake, outcome = prepared.lake, replace(outcome, enabled=prepared.enabled)
             begun, marked = lake.version, lake.marks_rows
             stood = merge.position(lake, order.table, order.snapshot.token).lsn
-            for step in merge.merge(order, lake, new):
+            for step in merge.merge(order, lake, new, joined):
                 done = done.then(step)
-            if done != Merged():
+            if done.divided is None and done != Merged():
                 with watch("compact"):
                     key = merge_key(order.schema.table)
                     if maintain_briefly(lake, begun, self.writer.history_minutes, key):
@@ -118,23 +127,23 @@ class SliceTask:
             upkeep = UpkeepOrder(path, tuple(merge_key(order.schema.table)), indexes=True)
             stands = lake_position(lake, self.scope, order.table).lsn
             return replace(outcome, merged=stands, done=done, waits=True, upkeep=(*outcome.upkeep, upkeep))
-        except CdcError as error:
-            return replace(outcome, done=done, error=error)
         except Exception as error:
-            fault = storage_fault(error)
-            if fault is not None:
-                return replace(outcome, done=done, error=fault)
-            # An internal error in one table's slice affects only that table; the others continue.
-            _log.exception("Merging changes of %s into its lake table failed unexpectedly.", order.table)
-            return replace(outcome, done=done, error=_unexpected(order, error))
+            return replace(outcome, done=done, error=failure_of(order.table, error))
         stands = lake_position(lake, self.scope, order.table).lsn
         merged = stood if done.reached is None else done.reached
         found = WrittenTable(lake.version, lake.identity, stands)
         return replace(outcome, merged=merged, done=done, lake=found, marks=lake.marks_rows and not marked)
 
 
-def _unexpected(order: SliceOrder, error: Exception) -> LakeError:
+def failure_of(table: TableId, error: Exception) -> CdcError:
+    """Return the error of a table's merge: an internal one affects only that table, and the others continue."""
+    if isinstance(error, CdcError):
+        return error
+    fault = storage_fault(error)
+    if fault is not None:
+        return fault
+    _log.error("Merging changes of %s into its lake table failed unexpectedly.", table, exc_info=error)
     return LakeError(
-        f"Changes of {order.table} could not be merged into its lake table ({type(error).__name__}).",
+        f"Changes of {table} could not be merged into its lake table ({type(error).__name__}).",
         "The changes are kept in the changelog; please report this.",
     )

@@ -7,23 +7,23 @@ appends their new states (``lake/apply/ways``, docs/decisions/0017).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError
-from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.apply.changes import Changes, apply, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.apply.ways import MARK_BYTES, Ways, uses_index
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
+from cdc_core.lake.delta.deletion_vectors import united
 from cdc_core.lake.delta.row_count import held_rows
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.index.key_positions import KeyPositions, positions_in
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.positions import check_epoch, chunk_writes_app, merge_app
@@ -33,9 +33,21 @@ from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lake.slice.absent_rows import Expectation
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.outcome import Applied
+from cdc_core.lake.slice.shares import JoinedShares, marks_by_file
 
 # A slice that needs more time for indexes waits for them, so that the other tables of its round need not.
 _INDEX_SECONDS = 0.5
+# As ``Ways.mark_above``: less than any size.
+_ALWAYS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """The effect of a part of a slice, the ``files`` with its rows, and those of the change data feed (``changes``)."""
+
+    effect: Rewrite
+    files: tuple[DataFile, ...]
+    changes: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ class LakeWriter:
         """Apply prepared changes. ``more`` are further positions of the commit."""
         effect = apply(lake, changes, ways=replace(self._ways(lake), index_seconds=index_seconds))
         if expected is not None:
-            expected.check(merge, lake.schema, [effect.absent])
+            expected.require(merge, [expected.absence(merge, lake.schema, effect.absent)])
         if effect.marked:
             _allow_marks(lake)
         files = self._files(lake, merge, effect)
@@ -126,31 +138,53 @@ class LakeWriter:
         came = sum(file.rows for file in files)
         return Applied(version, came, came, 0, gone)
 
-    def write_to_copy(self, lake: DeltaTable, merge: Merge, copy: WorkingCopy, changes: Changes) -> AbsentRows | None:
-        """Apply a part of a slice to a working copy of the table; returns the absent rows, which it must find.
+    def write_part(self, lake: DeltaTable, merge: Merge, changes: Changes) -> WrittenPart:
+        """Apply a part of a slice to files; commits nothing. The rows that leave their files are marked in any case.
 
-        If rows of the table may not be marked, they are marked in the copy nevertheless: ``commit_copy`` writes each
-        file again once, not for every part.
+        Other parts have changed rows in the same files. So whether these files are written again instead is decided for
+        the whole slice (``commit_shares``).
         """
-        ways = self._ways(lake)
-        effect = apply(copy, changes, ways=ways if ways.mark_above is not None else replace(ways, mark_above=0))
+        effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS))
         files = self._files(lake, merge, effect)
-        copy.replace(effect.removed, files)
-        copy.mark(effect.marked)
-        copy.inserted += effect.inserted
-        copy.updated += effect.updated
-        copy.deleted += effect.deleted
-        return effect.absent
+        feed = change_files(lake, files, (), effect.marked, merge_key(merge.table))
+        return WrittenPart(effect, tuple(files), tuple(feed))
 
-    def commit_copy(self, lake: DeltaTable, merge: Merge, scope: str, copy: WorkingCopy, events: int) -> Applied:
-        """Commit a working copy. Raises CommitConflictError if another commit was made first."""
-        if not self.features.marks_rows(lake):
-            copy.rewrite_marked()
-        if copy.marked:
+    def rewrite(self, lake: DeltaTable, file: DataFile, places: np.ndarray) -> list[DataFile]:
+        """Write a file again without the rows at some positions, a few megabytes at a time; commits nothing."""
+        stays, live = np.ones(lake.row_count(file), dtype=bool), lake.live(file)
+        stays[places] = False
+        stays, schema = stays if live is None else stays[live], lake.tracked_schema
+
+        def left() -> Iterator[pa.RecordBatch]:
+            at = 0
+            for rows in lake.batches(file, schema.names):
+                start, at = at, at + rows.num_rows
+                yield from rows.filter(pa.array(stays[start:at])).to_batches()
+                del rows  # a row may be large, and would stay in memory while the next one is read
+
+        return lake.write_stream(left(), schema, lake.row_count(file))
+
+    def mark_above(self, lake: DeltaTable) -> int | None:
+        """Return the bytes of touched files above which rows are marked; None if they may not be."""
+        return self._ways(lake).mark_above
+
+    def commit_shares(self, lake: DeltaTable, merge: Merge, scope: str, joined: JoinedShares) -> Applied:
+        """Commit what several tasks wrote. Raises CommitConflictError if another commit was made first."""
+        results, files = joined.results, {file.path: file for file in lake.files}
+        again = joined.rewritten
+        added = [file for each in joined.done for file in each.files]
+        marks = {} if again else marks_by_file(results)[0]
+        marked = [MarkedRows(files[path], united(places)) for path, places in marks.items()]
+        if marked:
             _allow_marks(lake)
         failpoints.hit(failpoints.DURING_MERGE)
-        version = _commit(lake, merge, scope, copy.added, copy.removed, marked=copy.marked)
-        return Applied(version, events, copy.inserted, copy.updated, copy.deleted)
+        feed = [file for each in results for file in each.changes] if marked or again else []
+        removed = [files[each.path] for each in again]
+        version = _commit(lake, merge, scope, added, removed, marked=marked, feed=feed)
+        inserted, updated, deleted = (
+            sum(getattr(each, name) for each in results) for name in ("inserted", "updated", "deleted")
+        )
+        return Applied(version, joined.whole.rows, inserted, updated, deleted)
 
     def _ways(self, lake: DeltaTable) -> Ways:
         """Return how rows may leave their files, and by what they are found."""
@@ -181,14 +215,17 @@ def _commit(
     more: Mapping[str, int] | None = None,
     replace: bool = False,
     marked: Iterable[MarkedRows] = (),
+    feed: Sequence[DataFile] | None = None,
 ) -> int:
+    """Make a commit. ``feed``: the files of its change data feed; None to write them here."""
     table, token = merge.table.id, merge.snapshot.token
     check_epoch(lake, scope, table)
     txns = {merge_app(scope, table, token): merge.to_lsn, **(more or {})}
     metadata = {"slot": scope, "lsn": merge.to_lsn, "snapshot": token}
     added, removed, marked = list(added), list(removed), list(marked)
-    changes = change_files(lake, added, removed, marked, merge_key(merge.table))
-    return lake.commit(added, removed, marked=marked, changes=changes, txns=txns, metadata=metadata, replace=replace)
+    if feed is None:
+        feed = change_files(lake, added, removed, marked, merge_key(merge.table)) if removed or marked else []
+    return lake.commit(added, removed, marked=marked, changes=feed, txns=txns, metadata=metadata, replace=replace)
 
 
 def _allow_marks(lake: DeltaTable) -> None:

@@ -7,7 +7,7 @@ its run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -33,6 +33,8 @@ from cdc_core.lake.rows.survey import in_order
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+
+_STREAMED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +121,42 @@ def files_between(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> list[Dat
     return found
 
 
-def stream_changes(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> Iterator[pa.Table]:
-    """As ``read_changes``, a few megabytes at a time; files follow each other by their first position."""
-    files = files_between(changelog, from_lsn, to_lsn)
-    for file in sorted(
-        files, key=lambda each: (each.minimum.get("__commit_lsn", 0), each.minimum.get("__tx_index", 0))
-    ):
+def in_stream_order(files: Iterable[DataFile]) -> list[DataFile]:
+    """Return files of a changelog by their first position."""
+    return sorted(files, key=lambda each: (each.minimum.get("__commit_lsn", 0), each.minimum.get("__tx_index", 0)))
+
+
+def stream_changes(
+    changelog: ChangeRows, from_lsn: int, to_lsn: int, paths: Collection[str] = ()
+) -> Iterator[pa.Table]:
+    """As ``read_changes``, a few megabytes at a time; files follow each other by their first position.
+
+    ``paths`` are those of the files to be read; all if it is empty.
+    """
+    held: list[pa.Table] = []
+    octets = 0
+    for file in in_stream_order(files_between(changelog, from_lsn, to_lsn)):
+        if paths and file.path not in paths:
+            continue
         for rows in changelog.batches(file):
             found = between(rows, from_lsn, to_lsn)
             if found.num_rows:
-                yield found
+                held.append(found)
+                octets += found.nbytes
             del rows, found  # a row may be large, and would stay in memory while the next one is read
+            if octets >= _STREAMED_BYTES:
+                yield _together(held)
+                octets = 0
+    if held:
+        yield _together(held)
+
+
+def _together(held: list[pa.Table]) -> pa.Table:
+    """Return all rows of a list, which is empty then."""
+    # A file is read a few thousand rows at a time. Each step on them has a fixed cost.
+    rows = held[0] if len(held) == 1 else pa.concat_tables(held).combine_chunks()
+    held.clear()
+    return rows
 
 
 def last_schema_version(changelog: ChangeRows) -> int:

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.log_text import unreadable_log
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.positions import LakePosition
@@ -201,7 +202,7 @@ def write_quarantine(
     (int8). A row is identified by its position and the snapshot in force (its
     token, which no table has twice), so a repeated round adds each row once; rows of a round that the lake did not
     reach (above ``place.merged``) are replaced by those of this one; if it ``follows`` others of the same round, whose
-    slice is merged in parts, their rows are kept. Must be called before the merge.
+    slice is merged by several tasks, their rows are kept. Must be called before the merge.
     """
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)
@@ -232,6 +233,28 @@ def write_quarantine(
         return int(np.count_nonzero(~known))
 
     return on_conflict(attempt, table)
+
+
+def kept_apart(rows: pa.Table, path: str) -> DataFile:
+    """Write rows for ``write_quarantine`` to a file in the folder of the quarantine table, which is not part of it."""
+    fresh = _fresh(rows.slice(0, 0), None, 0, datetime.now(UTC))
+    table = DeltaTable.open(path) or DeltaTable.create(path, fresh.schema, {})
+    return table.write_as(rows, rows.schema)
+
+
+def add_kept(path: str, files: Sequence[DataFile], place: LakePosition, round_lsn: int) -> None:
+    """Add the rows that several tasks kept apart for a round, and remove their files; one file is in memory.
+
+    As ``write_quarantine``: a repeated round adds each row once.
+    """
+    table = DeltaTable.open(path)
+    if table is None:
+        raise unreadable_log(path, FileNotFoundError())
+    own = {QUARANTINED_AT, *_STATE.names}
+    kept = pa.schema([*(each for each in table.schema if each.name not in own), ("effects", pa.int8())])
+    for number, file in enumerate(files):
+        write_quarantine(table.read_as(file, kept), path, place, round_lsn, follows=number > 0)
+    table.discard(files)
 
 
 def quarantine_reads(path: str, parts: Iterable[pa.Table], token: int) -> None:

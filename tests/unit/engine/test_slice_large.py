@@ -15,8 +15,11 @@ from cdc_core.lake.apply import multiset_rows
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.rows import buckets
 from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake.slice.divided import Share
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake.slice.share_task import ShareTask
+from cdc_core.lake.slice.shares import RewriteOrder, RewrittenFile, ShareResult
 from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.quality.options import QualityOptions, UserRule
 from cdc_core.schema.changes import LakeFeatures
@@ -207,7 +210,7 @@ def test_changes_are_merged_once_if_another_commit_comes_first(
         else:
             other.held(one.lake).commit([], txns={"another": 1})
 
-    overtaken = Overtaken(monkeypatch, "commit_copy", comes_first)
+    overtaken = Overtaken(monkeypatch, "commit_shares", comes_first)
     done = one.task(one.order(end))
     has_all = how_far.startswith("all")
     assert done.error is None and overtaken.tried == (1 if has_all else 2)
@@ -239,6 +242,33 @@ def test_new_rows_are_added_once_if_another_commit_comes_first(
     assert plain(one.rows) == plain(twins.source.rows)
 
 
+@pytest.mark.parametrize("mode", list(DeleteMode))
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_task_that_is_executed_twice_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int, mode: DeleteMode
+) -> None:
+    """As by speculation, or after an executor was lost: either attempt's result may be the one that is collected."""
+    call, attempts = ShareTask.__call__, list[ShareResult | RewrittenFile]()
+
+    def twice(task: ShareTask, item: Share | RewriteOrder) -> ShareResult | RewrittenFile:
+        both = [call(task, item) for _ in range(2)]
+        attempts.append(both[1 - which])
+        return both[which]
+
+    twins = Twins(tmp_path, mode, histories=60)
+    twins.load()
+    twins.check(("small", UserRule(str(twins.tables[0].table.id), "after.v is distinct from 2")))
+    twins.change(2, 300)
+    monkeypatch.setattr(ShareTask, "__call__", twice)
+    parts, whole = twins.merge()
+    assert parts.error is None and whole.error is None and len(attempts) >= 3
+    assert twins.tables[0].contents() == twins.tables[1].contents()
+    mine, theirs = twins.quarantined
+    assert mine == theirs and mine
+    held = {file.path for file in twins.tables[0].held(twins.tables[0].lake).files}
+    assert not held & {file.path for each in attempts for file in each.files}
+
+
 def test_who_is_overtaken_again_and_again_leaves_it_to_the_next_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +280,7 @@ def test_who_is_overtaken_again_and_again_leaves_it_to_the_next_round(
     def comes_first() -> None:
         outlasting(one).held(one.lake).commit([], txns={"another": overtaken.tried})
 
-    overtaken = Overtaken(monkeypatch, "commit_copy", comes_first, 100)
+    overtaken = Overtaken(monkeypatch, "commit_shares", comes_first, 100)
     done = one.task(one.order(twins.source.lsn))
     assert done.applied is None and isinstance(done.error, TransientError)
     assert str(one.table.id) in str(done.error) and 1 < overtaken.tried < 10
@@ -270,7 +300,7 @@ def test_what_another_run_has_quarantined_is_looked_at_by_the_next_round(
     rule = UserRule(str(one.table.id), "after.v is distinct from 2")
     other.quality = QualityOptions(quality_rules=(("small", rule),))
     to_lsn = first_transaction(one)
-    Overtaken(monkeypatch, "commit_copy" if in_parts else "write", lambda: other.merge(to_lsn))
+    Overtaken(monkeypatch, "commit_shares" if in_parts else "write", lambda: other.merge(to_lsn))
     done = one.task(one.order(twins.source.lsn))
     assert done.applied is None and isinstance(done.error, TransientError)
     assert one.lake_position.lsn == to_lsn

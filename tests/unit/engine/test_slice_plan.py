@@ -13,7 +13,7 @@ from cdc_core.lake.slice.append import Appended
 from cdc_core.lake.slice.lake_merge import LakeMerge
 from cdc_core.lake.slice.order import Replay, SliceOrder, WrittenFiles
 from cdc_core.lake.slice.outcome import Stopwatch
-from cdc_core.lake.slice.plan import AddFiles, InParts, Nothing, Plan, SurplusFirst, Whole
+from cdc_core.lake.slice.plan import AddFiles, Divide, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.lake.stores.changelog import Reached
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
@@ -94,7 +94,7 @@ def test_a_large_slice_is_divided_unless_changes_are_in_quarantine(
 ) -> None:
     one.writer = replace(one.writer, part_max_bytes=1)
     order = one.order(30, 1)
-    assert isinstance(plan_of(one, order), InParts)
+    assert isinstance(plan_of(one, order), Divide)
     assert order.merge is not None and not caplog.records
     assert lsns(plan_of(one, replace(order, merge=replace(order.merge, waiting=True)))) == [20, 30]
     assert lsns(plan_of(one, replace(order, merge=replace(order.merge, replay=Replay())))) == [20, 30]

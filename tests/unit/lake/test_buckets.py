@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import LostFolderError
-from cdc_core.lake.rows.buckets import Buckets
+from cdc_core.lake.rows.buckets import Buckets, KeyShare
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.key_hash import row_hashes
 
@@ -75,7 +75,9 @@ def test_every_row_is_in_one_part_in_its_order(tmp_path: Path, most_bytes: int) 
         mine = set(part.column("key").to_pylist())
         assert not mine & seen, "a key in two parts"
         seen |= mine
-        assert part.column("at").to_pylist() == sorted(part.column("at").to_pylist())
+        of_rows, at = part.column("key").to_numpy(), part.column("at").to_numpy()
+        order = np.argsort(of_rows, kind="stable")
+        assert (np.diff(at[order])[np.diff(of_rows[order]) == 0] > 0).all()
         assert part.schema.names == ["key", "text", "at"]
     if most_bytes < 1_000_000:
         assert max(part.nbytes for part in parts) < 20 * most_bytes
@@ -98,6 +100,25 @@ def test_connected_keys_are_in_one_part_however_long_the_chain(tmp_path: Path) -
     assert all(where[key] == where[key + 1_000] for key in range(2_000, 3_000))
     assert len(set(where.values())) > 10
     buckets.close()
+
+
+@pytest.mark.parametrize("most_bytes", [2_000, 10_000_000])
+def test_each_row_is_in_one_share_and_connected_keys_are_in_the_same(tmp_path: Path, most_bytes: int) -> None:
+    keys = np.arange(3_000)
+    hashes = row_hashes([pa.array(keys)])
+    pairs = hashes[:1_000], hashes[1_000:2_000]
+    owner = np.full(len(keys), -1)
+    for number in range(3):
+        buckets = Buckets(tmp_path / str(number), most_bytes, KeyShare(number, 3))
+        buckets.add(rows_of(keys), hashes)
+        buckets.link(*pairs)
+        if buckets.connect():
+            buckets.add_connected(rows_of(keys), hashes)
+        mine = np.concatenate([part.column("key").to_numpy() for part in buckets.parts()])
+        assert len(mine) > 500 and (owner[mine] == -1).all() and len(np.unique(mine)) == len(mine)
+        owner[mine] = number
+        buckets.close()
+    assert (owner >= 0).all() and (owner[:1_000] == owner[1_000:2_000]).all()
 
 
 def test_no_rows_have_no_parts(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_modes import DeleteMode
-from cdc_core.lake.delta.data_file import MarkedRows
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.delta.working_copy import WorkingCopy
 from cdc_core.lake.schema.lake_schema import lake_properties, lake_schema
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from tests.support.spark import AT, change, change_schema, row_type
@@ -104,21 +104,16 @@ def test_rows_that_a_truncate_ends_keep_their_ids(tmp_path: Path, mode: DeleteMo
     assert by_key == {key: (key, version) for key in range(ROWS)}, found
 
 
-def test_parts_of_a_slice_keep_ids_in_their_working_copy(tmp_path: Path) -> None:
-    """The second part finds a row of the first, which no commit has added yet, and each file is written again."""
+def test_a_file_that_is_written_again_without_some_rows_keeps_the_ids_of_the_others(tmp_path: Path) -> None:
     lake = tracked(tmp_path / "t", DeleteMode.HARD)
-    before, copy = told(lake), WorkingCopy(lake)
-    for part in (changes(("u", 1, 10), ("c", 9, 11)), changes(("u", 1, 12), ("u", 9, 13), ("d", 5, 14))):
-        effect = apply(copy, prepare(part, TABLE, lake.schema), ways=Ways(mark_above=0))
-        copy.replace(effect.removed, [lake.write(each) for each in effect.rows])
-        copy.mark(effect.marked)
-    copy.rewrite_marked()
-    assert not copy.marked
-    lake.commit(copy.added, copy.removed)
-    found, version = told(lake), lake.version
-    new = found.pop((9, 13))
-    assert new[0] >= ROWS and new[1] == version
-    assert found == {**{(key, 1): before[key, 1] for key in (0, 2, 3, 4)}, (1, 12): (1, version)}
+    before, writer, first = told(lake), LakeWriter(1, 1, str(tmp_path)), lake.files[0].path
+    lake.commit(marked=[MarkedRows(lake.files[0], np.array([0]))])
+    gone, again = set[int](), list[DataFile]()
+    for file in lake.files:
+        gone |= set(lake.read_at(file, np.array([0, 1] if file.path == first else [1]), ["id"])["id"].to_pylist())
+        again += writer.rewrite(lake, file, np.array([1]))
+    lake.commit(again, list(lake.files))
+    assert told(lake) == {row: found for row, found in before.items() if row[0] not in gone}
 
 
 def test_ids_are_read_from_a_checkpoint_and_never_given_twice(tmp_path: Path) -> None:

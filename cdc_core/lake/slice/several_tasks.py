@@ -1,0 +1,73 @@
+"""Merges divided slices in Spark jobs: from the driver's side, with values only.
+
+    outcomes ─▶ shares, side by side ─▶ files to be written again, side by side ─▶ one commit a slice ─▶ outcomes
+
+A commit may find that another writer has changed its lake table. Its slice is divided again then, a few times at most
+(``lake_merge``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol
+
+from cdc_core.lake.slice.order import SliceOrder
+from cdc_core.lake.slice.outcome import SliceOutcome, Timings
+from cdc_core.lake.slice.share_task import ShareTask
+from cdc_core.lake.slice.shares import JoinedShares, RewrittenFile, ShareResult, rewrites
+from cdc_core.lake.slice.task import SliceTask
+
+
+class RunTasks(Protocol):
+    """Runs ``work`` for every item, each in a task of one job; returns the results in the order of the items."""
+
+    def __call__(self, items: Sequence[Any], work: Any, doing: str) -> list[Any]:
+        """Run the job; ``doing`` completes the sentence "Spark failed while …"."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralTasks:
+    """Merges what was divided. ``tasks``: how many run side by side."""
+
+    task: SliceTask
+    run: RunTasks
+    tasks: int
+
+    def merged(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
+        """Return the outcomes of the orders once no slice is left divided, in the same order."""
+        done = list(outcomes)
+        while True:
+            found = [number for number, outcome in enumerate(done) if outcome.done.divided is not None]
+            if not found:
+                return done
+            joined = self._joined([orders[number] for number in found], [done[number] for number in found])
+            later = self.run(joined, self.task, "committing changes")
+            for number, of, outcome in zip(found, joined, later, strict=True):
+                done[number] = done[number].then(_timed(outcome, of))
+
+    def _joined(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[JoinedShares]:
+        slices = [outcome.done.divided for outcome in outcomes if outcome.done.divided is not None]
+        work, doing = ShareTask(self.task), "merging changes into the lake"
+        shares = [share for each in slices for share in each.shares(self.tasks)]
+        results: list[ShareResult] = self.run(shares, work, doing)
+        mine = {each.table: tuple(found for found in results if found.table == each.table) for each in slices}
+        again = [order for each in slices for order in rewrites(each, mine[each.table])]
+        rewritten: list[RewrittenFile] = self.run(again, work, doing)
+        return [
+            JoinedShares(
+                order.after_append(),
+                each,
+                mine[each.table],
+                tuple(found for found in rewritten if found.table == each.table),
+            )
+            for order, each in zip(orders, slices, strict=True)
+        ]
+
+
+def _timed(outcome: SliceOutcome, joined: JoinedShares) -> SliceOutcome:
+    """Return an outcome with the time of all tasks of its slice."""
+    total = reduce(Timings.plus, (each.timings for each in joined.done))
+    return SliceOutcome(outcome.table, timings=total).then(outcome)

@@ -1,0 +1,293 @@
+"""Merges a share of a divided slice into files, in a Spark task; another task commits them (``shares``).
+
+    changelog ─▶ a few megabytes at a time ─▶ the share's rows, in buckets by key on local disk (lake/rows/buckets)
+                                               │ one part at a time: check ─▶ reduce ─▶ data files
+                                               └─▶ files, marks, refused rows
+
+A slice of inserts is not divided by key: its rows go into data files as they come.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_core import failpoints
+from cdc_core.lake.apply.absent import AbsentRows
+from cdc_core.lake.apply.added import Inserts, Replacement
+from cdc_core.lake.apply.changes import Changes, prepare
+from cdc_core.lake.checks.table_checks import report_of
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.deletion_vectors import packed, united
+from cdc_core.lake.delta.opened import opened
+from cdc_core.lake.delta.row_groups import release
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.reduce.latest import image_schema, images_of_keys
+from cdc_core.lake.reduce.multiset import arrivals
+from cdc_core.lake.rows.buckets import Buckets
+from cdc_core.lake.rows.images import chosen, column
+from cdc_core.lake.rows.key_hash import Hashes, row_hashes
+from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
+from cdc_core.lake.rows.survey import NO_ROWS, in_order, is_op, survey
+from cdc_core.lake.slice.added import adds_files
+from cdc_core.lake.slice.divided import Share
+from cdc_core.lake.slice.lake_merge import LakeMerge
+from cdc_core.lake.slice.order import Merge
+from cdc_core.lake.slice.outcome import Stopwatch
+from cdc_core.lake.slice.shares import Marks, RewriteOrder, RewrittenFile, ShareResult
+from cdc_core.lake.slice.slice_rows import NotDivisibleError, SliceRows
+from cdc_core.lake.slice.task import SliceTask, failure_of
+from cdc_core.lake.stores.quarantine import kept_apart
+from cdc_core.quality import CheckReport, both
+
+_FILE_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTask:
+    """Works on shares, and writes files again where rows may not be marked; picklable."""
+
+    task: SliceTask
+
+    def __call__(self, item: Share | RewriteOrder) -> ShareResult | RewrittenFile:
+        """Write files, and commit nothing. Errors are in the result: they concern one table."""
+        failpoints.adopt(self.task.armed)
+        watch = Stopwatch()
+        done = self._rewritten(item) if isinstance(item, RewriteOrder) else self._merged(item, watch)
+        failpoints.hit(failpoints.AFTER_SHARE)
+        return replace(done, timings=watch.timings)
+
+    def _merged(self, share: Share, watch: Stopwatch) -> ShareResult:
+        task, of, none = self.task, share.slice, ShareResult(share.table, share.keys.number)
+        lake = self._table(task.paths.lake(share.table), of.lake_version)
+        changelog = self._table(task.paths.changelog(share.table), of.changelog_version)
+        if lake is None or changelog is None:
+            return replace(none, is_overtaken=True)
+        merge = LakeMerge(task.run, task.scope, task.paths, task.checks, task.writer, watch, task.expected)
+        making = _Making(merge, lake, share, SliceRows(of.merge, EpochRows.of(changelog, task.scope), of.merged))
+        try:
+            making.merge()
+        except NotDivisibleError:
+            return replace(none, is_whole=True)
+        except Exception as error:
+            return replace(none, check=making.checks.report, error=failure_of(share.table, error))
+        return making.result
+
+    def _rewritten(self, order: RewriteOrder) -> RewrittenFile:
+        lake = self._table(self.task.paths.lake(order.table), order.slice.lake_version)
+        if lake is None:
+            return RewrittenFile(order.table, order.path, is_overtaken=True)
+        try:
+            (file,) = (each for each in lake.files if each.path == order.path)
+            files = self.task.writer.rewrite(lake, file, united(order.places))
+        except Exception as error:
+            return RewrittenFile(order.table, order.path, error=failure_of(order.table, error))
+        return RewrittenFile(order.table, order.path, tuple(files))
+
+    def _table(self, path: str, version: int) -> DeltaTable | None:
+        found = opened(self.task.run, path)
+        return found if found is None or found.version == version else DeltaTable.open_version(path, version)
+
+
+class _ShareChecks:
+    """Checks the rows of a share, a part at a time. ``refused`` are files with the rows that are kept apart."""
+
+    def __init__(self, work: LakeMerge, lake: DeltaTable, merge: Merge) -> None:
+        self._work, self._lake, self._merge = work, lake, merge
+        self.refused: list[DataFile] = []
+        self.waiting = 0
+        self.report: CheckReport | None = None
+
+    def passing(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+        """Return the rows of a part that may be merged, and those that will wait in quarantine; None for none."""
+        work, merge = self._work, self._merge
+        with work.watch("check"):
+            judged = work.judged(merge, rows)
+            self.report = both(self.report, None if judged is None else report_of(judged))
+            if judged is not None and judged.failure is not None:
+                raise judged.failure
+            limits = work.limits(merge)
+            filtered = work.quarantine(self._lake, merge).filtered(rows, judged, limits)
+            self.waiting += filtered.quarantined.waiting
+            limits.require_room(str(merge.table.id), self.waiting)
+            if filtered.refused is not None and filtered.refused.num_rows:
+                self.refused.append(kept_apart(filtered.refused, work.paths.quarantine(merge.table.id)))
+        return filtered.rows, filtered.waiting
+
+
+class _Making:
+    """A share in the making; a row that is larger than a part is a part of its own."""
+
+    def __init__(self, work: LakeMerge, lake: DeltaTable, share: Share, rows: SliceRows) -> None:
+        self._work, self._lake, self._share, self._rows = work, lake, share, rows
+        self._merge = rows.merge
+        self._most_bytes = work.writer.part_max_bytes
+        self.checks = _ShareChecks(work, lake, self._merge)
+        self._done = ShareResult(share.table, share.keys.number)
+        self._files, self._changes = list[DataFile](), list[DataFile]()
+        self._marks: list[Marks] = []
+        self._truncates: list[pa.Table] = []
+        self._whole = NO_ROWS
+
+    @property
+    def result(self) -> ShareResult:
+        """The result, once the share is merged."""
+        checks = self.checks
+        return replace(
+            self._done,
+            files=tuple(self._files),
+            marks=tuple(self._marks),
+            changes=tuple(self._changes),
+            check=checks.report,
+            refused=tuple(checks.refused),
+            waiting=checks.waiting,
+            whole=self._whole,
+        )
+
+    def merge(self) -> None:
+        """Write the share's files. Raises NotDivisibleError."""
+        if self._share.files:
+            self._files += self._lake.write_stream(self._arrivals(), self._lake.schema, _FILE_ROWS)
+            return
+        folder = Path(self._work.writer.scratch) / f"{uuid.uuid4()}.buckets"
+        buckets = Buckets(folder, self._most_bytes, self._share.keys)
+        try:
+            with self._work.watch("reduce"):
+                self._divide(buckets)
+            self._merge_parts(buckets)
+        finally:
+            buckets.close()
+
+    def _arrivals(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of inserts in stream order."""
+        for rows in self._combined():
+            self._whole = self._whole.plus(survey(rows))
+            good, _ = self.checks.passing(rows)
+            yield from arrivals(good, self._lake.schema).to_batches()
+
+    def _combined(self) -> Iterator[pa.Table]:
+        held: list[pa.Table] = []
+        octets = 0
+        for rows in self._rows.current(self._share.files):
+            held.append(rows)
+            octets += rows.nbytes
+            if octets >= self._most_bytes:
+                yield pa.concat_tables(held)
+                held, octets = [], 0
+        if held:
+            yield pa.concat_tables(held)
+
+    def _divide(self, buckets: Buckets) -> None:
+        """Distribute the rows of the share, and survey those of the slice."""
+        for every in self._rows.current():
+            self._whole = self._whole.plus(survey(every))
+            truncates = is_op(every, "t")
+            if truncates.any():
+                self._truncates.append(every.filter(pa.array(truncates)))
+            self._distribute(_besides(every, truncates), buckets)
+            del every
+        if buckets.connect():
+            for every in self._rows.current():
+                rows = _besides(every, is_op(every, "t"))
+                buckets.add_connected(rows, _Touched.of(rows, self._merge, self._lake).own)
+                del every, rows
+
+    def _distribute(self, rows: pa.Table, buckets: Buckets) -> None:
+        touched = _Touched.of(rows, self._merge, self._lake)
+        if not self._splits:
+            buckets.link(touched.puts[touched.moved], touched.takes[touched.moved])
+            buckets.add(rows, touched.own)
+            return
+        self.checks.passing(rows.filter(pa.array(self._share.keys.has(touched.own))))
+        # In a multiset a removed row and an added one have nothing to do with each other.
+        moved = rows.filter(pa.array(touched.moved))
+        buckets.add(_without(moved, "after", None), touched.takes[touched.moved])
+        buckets.add(_without(rows, "before", touched.moved), touched.own)
+
+    @property
+    def _splits(self) -> bool:
+        """Whether an update is divided into its two effects; in quarantine it would have to be one change."""
+        return not merge_key(self._merge.table) and not self._work.checks.may_refuse(self._merge.table)
+
+    def _merge_parts(self, buckets: Buckets) -> None:
+        has_key, overlaps = bool(merge_key(self._merge.table)), self._merge.snapshot.visible is not None
+        is_added = adds_files(self._lake, self._whole, has_key=has_key, overlaps=overlaps)
+        if self._truncates and not is_added:
+            raise NotDivisibleError
+        for part in buckets.parts():
+            octets = part.nbytes
+            # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.
+            rows = in_order(pa.concat_tables([part, *self._truncates]))
+            del part
+            self._merge_part(rows, is_added=is_added)
+            del rows
+            release(octets)
+
+    def _merge_part(self, rows: pa.Table, *, is_added: bool) -> None:
+        merge, lake, watch = self._merge, self._lake, self._work.watch
+        good, waiting = (rows, None) if self._splits else self.checks.passing(rows)
+        with watch("reduce"):
+            changes = prepare(good, merge.table, lake.schema, merge.snapshot.visible, self._whole)
+        with watch("apply"):
+            if is_added:
+                assert isinstance(changes, Inserts | Replacement)
+                self._files += lake.write_stream(changes.plus.to_batches(), lake.schema, _FILE_ROWS)
+                absent = changes.expected
+            else:
+                absent = self._write(changes)
+        absence = self._work.expected.absence(merge, lake.schema, absent, waiting)
+        self._done = replace(self._done, absence=self._done.absence.plus(absence))
+
+    def _write(self, changes: Changes) -> AbsentRows | None:
+        written = self._work.writer.write_part(self._lake, self._merge, changes)
+        self._files += written.files
+        self._changes += written.changes
+        effect, done = written.effect, self._done
+        self._marks += [Marks(each.file.path, each.file.size, packed(each.places)) for each in effect.marked]
+        self._done = replace(
+            done,
+            inserted=done.inserted + effect.inserted,
+            updated=done.updated + effect.updated,
+            deleted=done.deleted + effect.deleted,
+        )
+        return effect.absent
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The hashes of what change rows write and remove, and which of them are ``moved`` to another key. Shape: [N] each.
+
+    ``own`` are those by which rows are divided.
+    """
+
+    puts: Hashes
+    takes: Hashes
+    moved: np.ndarray
+    own: Hashes
+
+    @classmethod
+    def of(cls, rows: pa.Table, merge: Merge, lake: DeltaTable) -> _Touched:
+        key = merge_key(merge.table)
+        names = KeyColumns.of(key, lake.schema) if key else None
+        new, old, has_old = images_of_keys(rows, names, image_schema(lake.schema))
+        puts, takes, deletes = row_hashes(new), row_hashes(old), is_op(rows, "d")
+        return cls(puts, takes, has_old & ~deletes & (puts != takes), np.where(deletes, takes, puts))
+
+
+def _besides(rows: pa.Table, left_out: np.ndarray) -> pa.Table:
+    return rows.filter(pa.array(~left_out)) if left_out.any() else rows
+
+
+def _without(rows: pa.Table, name: str, where: np.ndarray | None) -> pa.Table:
+    """Return change rows without an image, of all rows (None) or of some."""
+    at = rows.schema.get_field_index(name)
+    none = pa.nulls(rows.num_rows, rows.schema.field(at).type)
+    return rows.set_column(
+        at, rows.schema.field(at), none if where is None else chosen(where, none, column(rows, name))
+    )

@@ -1,0 +1,145 @@
+"""What the tasks of a divided slice did, for the one that commits it: values that Spark carries.
+
+    Share, for each task ─▶ ShareResult ─┐
+                              │          ├─▶ JoinedShares ─▶ one commit
+         where rows may not be marked:   │
+         RewriteOrder, for each file ─▶ RewrittenFile
+
+The tasks write files that no commit refers to. So a task may be executed again, or twice at once, and only the results
+that were collected count; maintenance removes the files of the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from cdc_core.errors import CdcError
+from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.rows.survey import NO_ROWS, Survey
+from cdc_core.lake.slice.absent_rows import NONE_ABSENT, Absence
+from cdc_core.lake.slice.divided import DividedSlice
+from cdc_core.lake.slice.order import SliceOrder
+from cdc_core.lake.slice.outcome import NO_TIME, Timings
+from cdc_core.quality import CheckReport
+from cdc_core.schema.table import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Rows of a lake file that changed: its path and size, and the positions in it (``deletion_vectors.packed``)."""
+
+    path: str
+    size: int
+    places: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ShareResult:
+    """What a task did with a share: ``files`` that it wrote, and rows that it does not leave where they are.
+
+    ``changes`` are files of the change data feed, ``refused`` files with rows for the quarantine table, ``waiting``
+    their number. ``whole`` summarizes the whole slice if it is divided by keys, else the share. ``is_overtaken``: a
+    table is not at the version that was to be read; ``is_whole``: the slice cannot be divided. In both cases nothing
+    was done, and after an ``error`` only ``check`` is of use.
+    """
+
+    table: TableId
+    number: int
+    files: tuple[DataFile, ...] = ()
+    marks: tuple[Marks, ...] = ()
+    changes: tuple[DataFile, ...] = ()
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    absence: Absence = NONE_ABSENT
+    check: CheckReport | None = None
+    refused: tuple[DataFile, ...] = ()
+    waiting: int = 0
+    whole: Survey = NO_ROWS
+    is_overtaken: bool = False
+    is_whole: bool = False
+    error: CdcError | None = None
+    timings: Timings = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteOrder:
+    """A lake file that is to be written again without the rows at these positions, some of each part."""
+
+    slice: DividedSlice
+    path: str
+    places: tuple[bytes, ...]
+
+    @property
+    def table(self) -> TableId:
+        """The table's name in the source."""
+        return self.slice.table
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenFile:
+    """The files that take the place of one; none if no row is left."""
+
+    table: TableId
+    path: str
+    files: tuple[DataFile, ...] = ()
+    is_overtaken: bool = False
+    error: CdcError | None = None
+    timings: Timings = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedShares:
+    """What the tasks of a slice did. ``rewritten``: the files with changed rows were written again.
+
+    ``order`` is the order that the slice follows from, whose rows are in the changelog.
+    """
+
+    order: SliceOrder
+    slice: DividedSlice
+    results: tuple[ShareResult, ...]
+    rewritten: tuple[RewrittenFile, ...] = ()
+
+    @property
+    def done(self) -> tuple[ShareResult | RewrittenFile, ...]:
+        """What each task did."""
+        return (*self.results, *self.rewritten)
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether another writer has changed the lake table since the slice was divided."""
+        return any(each.is_overtaken for each in self.done)
+
+    @property
+    def error(self) -> CdcError | None:
+        """The error of the first task that has one."""
+        return next((each.error for each in self.done if each.error is not None), None)
+
+    @property
+    def whole(self) -> Survey:
+        """The summary of the slice."""
+        if not self.slice.files:
+            return self.results[0].whole
+        return reduce(Survey.plus, (each.whole for each in self.results))
+
+
+def rewrites(of: DividedSlice, results: Sequence[ShareResult]) -> list[RewriteOrder]:
+    """Return the lake files that are to be written again; none if rows are marked."""
+    if any(each.error is not None or each.is_overtaken or each.is_whole for each in results):
+        return []
+    marks, sizes = marks_by_file(results)
+    if of.mark_above is not None and sum(sizes.values()) > of.mark_above:
+        return []
+    return [RewriteOrder(of, path, tuple(places)) for path, places in marks.items()]
+
+
+def marks_by_file(results: Iterable[ShareResult]) -> tuple[dict[str, list[bytes]], dict[str, int]]:
+    """Return the positions of all parts by the paths of their files, and the files' sizes."""
+    marks, sizes = dict[str, list[bytes]](), dict[str, int]()
+    for each in itertools.chain.from_iterable(result.marks for result in results):
+        marks.setdefault(each.path, []).append(each.places)
+        sizes[each.path] = each.size
+    return marks, sizes
