@@ -7,6 +7,7 @@ import time
 # 2000-01-01T00:00:00Z, PostgreSQL's epoch, in units since the Unix epoch.
 POSTGRES_EPOCH_S = 946_684_800
 POSTGRES_EPOCH_US = POSTGRES_EPOCH_S * 1_000_000
+DAY_US = 86_400_000_000
 
 
 def now_ns() -> int:

@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field, PrivateAttr
 
 from cdc_core.config import ConnectorConfig, file_entries, from_entries
 from cdc_core.errors import CdcError, ConfigError, TransientError
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 from wal2lake.pipelines.connector import catalogue
 from wal2lake.pipelines.connector.discovery import SERVER_SECONDS, asked, fill_catalogues
 from wal2lake.pipelines.connector.files import site_of
@@ -215,7 +215,7 @@ class ConnectorComponent(StateBackedComponent, Model, Resolvable):
 
     def _asked(self, config: ConnectorConfig) -> Sequence[TableSchema] | CdcError:
         """The captured tables as the server has them, or why not."""
-        from cdc_core.postgres.connect import answers
+        from cdc_core.postgres import answers
 
         seconds = SERVER_SECONDS if self._is_loading else None
         (is_there,) = asked([lambda: answers(config.postgres)], seconds)

@@ -131,8 +131,11 @@ def enter_by_doors(root: Path = ROOT) -> list[str]:
 
 
 def _gives_on(root: Path, each: Passing, module: str) -> bool:
-    """Whether a package inside the wing hands the same name through."""
-    page = root / each.module.replace(".", "/") / "__init__.py"
+    """Whether a package inside hands the same name through, or the module no longer exists."""
+    place = root / each.module.replace(".", "/")
+    if module and not place.is_dir() and not place.with_suffix(".py").exists():
+        return True  # it was moved inside the package
+    page = place / "__init__.py"
     return bool(module) and page.exists() and f"from {module} import" in page.read_text(encoding="utf-8")
 
 

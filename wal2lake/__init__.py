@@ -24,15 +24,10 @@ from cdc_core.version import __version__
 
 if TYPE_CHECKING:
     from cdc_core.assemble import Connector
-    from cdc_core.engine.reports import Until
-    from cdc_core.lake.readers.consistent_tables import ConsistentTables
-    from cdc_core.lake.readers.opened_lake import OpenedLake
-    from cdc_core.lake.readers.table_at_version import TableAtVersion
-    from cdc_core.lake.readers.table_changes import TableChanges
-    from cdc_core.schema.table import TableId
-    from cdc_core.snapshot.signals.actions import SignalAction
-    from cdc_core.snapshot.signals.parse import Signal
-    from cdc_core.snapshot.snapshotter import Snapshotter
+    from cdc_core.engine import Until
+    from cdc_core.lake import ConsistentTables, OpenedLake, TableAtVersion, TableChanges
+    from cdc_core.schema import TableId
+    from cdc_core.snapshot import Signal, SignalAction, Snapshotter
 
 __all__ = [
     "CdcError",
@@ -54,16 +49,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Connector": "cdc_core.assemble.connector",
-    "ConsistentTables": "cdc_core.lake.readers.consistent_tables",
-    "OpenedLake": "cdc_core.lake.readers.opened_lake",
-    "Signal": "cdc_core.snapshot.signals.parse",
-    "SignalAction": "cdc_core.snapshot.signals.actions",
-    "Snapshotter": "cdc_core.snapshot.snapshotter",
-    "TableAtVersion": "cdc_core.lake.readers.table_at_version",
-    "TableChanges": "cdc_core.lake.readers.table_changes",
-    "TableId": "cdc_core.schema.table",
-    "Until": "cdc_core.engine.reports",
+    "Connector": "cdc_core.assemble",
+    "ConsistentTables": "cdc_core.lake",
+    "OpenedLake": "cdc_core.lake",
+    "Signal": "cdc_core.snapshot",
+    "SignalAction": "cdc_core.snapshot",
+    "Snapshotter": "cdc_core.snapshot",
+    "TableAtVersion": "cdc_core.lake",
+    "TableChanges": "cdc_core.lake",
+    "TableId": "cdc_core.schema",
+    "Until": "cdc_core.engine",
 }
 
 
@@ -102,8 +97,7 @@ def open(
     are used. ``read`` of the result has the arguments of ``wal2lake.read`` but for the file. Raises LakeError if the
     path has no lake.
     """
-    from cdc_core.lake.delta.storage import Storage
-    from cdc_core.lake.readers.opened_lake import open_lake
+    from cdc_core.lake import Storage, open_lake
     from cdc_core.option import Secret
 
     return open_lake(path, Storage(s3_endpoint, s3_region, s3_access_key, Secret(s3_secret_key), s3_path_style))
@@ -114,7 +108,7 @@ def register(session: Any) -> None:
 
     Its options are in docs/python.md. Spark's executors need this package installed.
     """
-    from cdc_core.lake.spark.data_source import LakeDataSource
+    from cdc_core.lake import LakeDataSource
 
     session.dataSource.register(LakeDataSource)
 

@@ -28,7 +28,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.rows.copy_out import copied, own_rows_sql
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.reports import BatchReport, StreamReport, Until
-from cdc_core.engine.stream.run import Hooks
+from cdc_core.engine import BatchReport, Hooks, StreamReport, Until
 from cdc_core.errors import InProgressLimitError
-from cdc_core.postgres.options import InProgress
+from cdc_core.postgres import InProgress
 
 _log = logging.getLogger(__name__)
 

@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.destination import Beside
 from cdc_core.assemble.kafka import opened_events
-from cdc_core.engine.stream.beside import SinkBesideEvents
-from cdc_core.engine.stream.run import Sink
+from cdc_core.engine import Sink, SinkBesideEvents
 from cdc_core.errors import TransientError
 from cdc_core.events import ConfirmationGate, EventFeed, SharedSegments
-from cdc_core.lake.stores.topics import record_topics
-from cdc_core.schema.naming import Names
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.signals.channels import Inbox
+from cdc_core.lake import record_topics
+from cdc_core.schema import Names, TableSchema
+from cdc_core.snapshot import Inbox
 
 _log = logging.getLogger(__name__)
 

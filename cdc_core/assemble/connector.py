@@ -26,8 +26,10 @@ from cdc_core.assemble.operations import (
 )
 from cdc_core.assemble.operations.maintain import MaintainReport
 from cdc_core.config import ConnectorConfig, ExplainRow, explain, load
-from cdc_core.engine.reports import (
+from cdc_core.engine import (
     BatchReport,
+    Handover,
+    Hooks,
     LakeJudgement,
     ReplayReport,
     RoundReport,
@@ -35,22 +37,25 @@ from cdc_core.engine.reports import (
     StreamReport,
     Until,
 )
-from cdc_core.engine.start.handover import Handover
-from cdc_core.engine.stream.run import Hooks
 from cdc_core.errors import ConfigError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import AdoptReport, HandBack
-from cdc_core.postgres.preflight.finding import Finding
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
-from cdc_core.snapshot.modes import mode_actions
-from cdc_core.snapshot.notifications import Notification, OnNotification
-from cdc_core.snapshot.reports import OnProgress, SnapshotReport
-from cdc_core.snapshot.signals.channels import Inbox
+from cdc_core.postgres import Finding
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.snapshot import (
+    Inbox,
+    IncrementalProgress,
+    KeyRange,
+    Notification,
+    OnNotification,
+    OnProgress,
+    RangeReport,
+    SnapshotReport,
+    mode_actions,
+)
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
-    from cdc_core.lake.readers.opened_lake import OpenedLake
-    from cdc_core.lake.stores.round_lookup import Cut
+    from cdc_core.lake import Cut, OpenedLake
     from cdc_core.quality import SuiteReport
     from cdc_core.reconcile import ReconcileReport, TableResult
 
@@ -274,7 +279,7 @@ class Connector:
         ``drop`` the quarantined changes are discarded instead. Raises TableError if the cause of the pause persists or
         the table is not captured.
         """
-        from cdc_core.lake.slice.order import Replay  # loads Arrow
+        from cdc_core.lake import Replay  # loads Arrow
 
         self._require_lake("replay")
 
@@ -315,7 +320,7 @@ class Connector:
 
     def lake(self) -> OpenedLake:
         """The lake, to read its tables (``OpenedLake.read``). Does not need the server."""
-        from cdc_core.lake.readers.opened_lake import OpenedLake
+        from cdc_core.lake import OpenedLake
 
         self._require_lake("versions")
         return OpenedLake(self._context.lake.paths, self._context.lake.scope)

@@ -13,24 +13,11 @@ from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.prerequisites import folder_finding, raise_bad
 from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.config import ConnectorConfig
-from cdc_core.engine.connector_lake import ConnectorLake
-from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.run_state import state_file
-from cdc_core.engine.scratch import spark_scratch
-from cdc_core.engine.start.misfits import concerned
-from cdc_core.lake.delta.storage import Storage, reach, spark_settings
-from cdc_core.lake.rows.run_files import Owner
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.stream_log import StreamReader
-from cdc_core.postgres.connect import place
-from cdc_core.postgres.known_faults import OUTDATED_CATALOGUE
-from cdc_core.postgres.replication.slot import SlotInfo
-from cdc_core.postgres.sessions import SessionFile, Sessions
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.copy.plan import order_tables
-from cdc_core.snapshot.options import TableOrder
-from cdc_core.snapshot.sender_renewal import SenderRenewal
+from cdc_core.engine import ConnectorLake, RunFolder, concerned, spark_scratch, state_file
+from cdc_core.lake import Owner, Storage, StreamReader, TypingPlan, reach, spark_settings
+from cdc_core.postgres import OUTDATED_CATALOGUE, SessionFile, Sessions, SlotInfo, Source, place
+from cdc_core.schema import TableSchema
+from cdc_core.snapshot import SenderRenewal, TableOrder, order_tables
 from cdc_core.spark import GivenSession, Session, SessionStart, start_workers
 
 _log = logging.getLogger(__name__)

@@ -16,19 +16,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
-from cdc_core.engine.reading.segment_sorter import Tap
-from cdc_core.engine.reports import Status, StreamReport, Until
-from cdc_core.engine.start.handover import Handover
-from cdc_core.engine.stream.run import Hooks, Sink
+from cdc_core.engine import Handover, Hooks, Sink, Status, StreamReport, Tap, Until
 from cdc_core.errors import ConfigError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import SlotOffer, StreamEnd, Takeover
-from cdc_core.postgres.preflight.finding import Finding
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.notifications import OnNotification
-from cdc_core.snapshot.reports import OnProgress, SnapshotReport
-from cdc_core.snapshot.signals.channels import Inbox
+from cdc_core.postgres import Finding, Source
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.snapshot import Inbox, OnNotification, OnProgress, SnapshotReport
 from cdc_core.spark import GivenSession
 
 # In the order in which they read the slot, or write beside it.

@@ -12,14 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from cdc_core.config import ConnectorConfig, Database, Unmatched, unmatched
 from cdc_core.errors import ConfigError
-from cdc_core.postgres.preflight.check import Check
-from cdc_core.postgres.preflight.context import Context
-from cdc_core.postgres.preflight.finding import Finding, bad, doubtful
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.selection.columns import plan_columns
-from cdc_core.types.registry import resolve
+from cdc_core.postgres import Check, Context, Finding, Source, bad, doubtful
+from cdc_core.schema import TableSchema, streamed
+from cdc_core.selection import plan_columns
+from cdc_core.types import resolve
 
 NAME = "effects"
 

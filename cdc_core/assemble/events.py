@@ -12,11 +12,17 @@ from cdc_core.assemble.context import RunContext, recreate_lost_slot
 from cdc_core.assemble.effects import say_effects
 from cdc_core.assemble.signal_topic import require_channels
 from cdc_core.assemble.signals.envelopes import envelope_signals
-from cdc_core.engine.reading.seen import Seen
-from cdc_core.engine.reading.slot_reader import WaitingChanges
-from cdc_core.engine.reports import RENEWAL, StreamReport, Until
-from cdc_core.engine.stream.renewed import needing_sender, note_sender, with_new_senders
-from cdc_core.engine.stream.run import Hooks
+from cdc_core.engine import (
+    RENEWAL,
+    Hooks,
+    Seen,
+    StreamReport,
+    Until,
+    WaitingChanges,
+    needing_sender,
+    note_sender,
+    with_new_senders,
+)
 from cdc_core.errors import OlderTransactionsError, TransientError
 from cdc_core.events import (
     EnvelopeContext,
@@ -30,14 +36,10 @@ from cdc_core.events import (
     TableRows,
 )
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.selection.messages import MessageSelection
-from cdc_core.snapshot.modes import ModeActions, mode_actions
-from cdc_core.snapshot.notifications import Notifier
-from cdc_core.snapshot.reports import OnProgress
-from cdc_core.snapshot.signals.channels import Inbox
+from cdc_core.postgres import ChunkConnection, Source
+from cdc_core.schema import TableSchema
+from cdc_core.selection import MessageSelection
+from cdc_core.snapshot import Inbox, ModeActions, Notifier, OnProgress, mode_actions
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from cdc_core.events import (
     TextHeaders,
     open_publisher,
 )
-from cdc_core.postgres.source import Source
-from cdc_core.snapshot.notifications import Notification, Notifier, OnNotification
+from cdc_core.postgres import Source
+from cdc_core.snapshot import Notification, Notifier, OnNotification
 
 
 @contextmanager

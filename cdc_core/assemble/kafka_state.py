@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.reports import KafkaStatus, KafkaTopic
+from cdc_core.engine import KafkaStatus, KafkaTopic
 from cdc_core.errors import CdcError
 from cdc_core.events import examine, servers, stored_position
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.preflight.finding import Finding, bad, good
-from cdc_core.schema.naming import Names
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import Finding, bad, good
+from cdc_core.schema import Names, TableSchema
 
 
 def kafka_findings(context: RunContext, tables: list[TableSchema]) -> list[Finding]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.config import ConnectorConfig
-from cdc_core.engine.stream.meter import Meter
+from cdc_core.engine import Meter
 from cdc_core.observe import DATA_DOCS_FOLDER, metrics_of, pages_folder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.snapshot.notifications import Notification, Notifier, OnNotification
+from cdc_core.snapshot import Notification, Notifier, OnNotification
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def open_notifier(context: RunContext, listener: OnNotification | None) -> Itera
     if "sink" not in channels or not context.config.lake.lake_path:
         yield Notifier(context.name, channels, listener)
         return
-    from cdc_core.snapshot.notification_table import NotificationTable
+    from cdc_core.snapshot import NotificationTable
 
     table = NotificationTable(context.lake.paths.notifications, context.config.lake.lake_history_minutes)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.engine.reading.own_rows import OwnRows
-from cdc_core.postgres.source import Source
-from cdc_core.selection.messages import MessageSelection
-from cdc_core.types.options import FailureHandlingMode
+from cdc_core.engine import OwnRows
+from cdc_core.postgres import Source
+from cdc_core.selection import MessageSelection
+from cdc_core.types import FailureHandlingMode
 
 if TYPE_CHECKING:
     from cdc_core.events import SegmentCounter

@@ -12,8 +12,8 @@ from pathlib import Path
 from cdc_core.config import ConnectorConfig
 from cdc_core.errors import ConfigError, LakeError, SparkLostError, TableError
 from cdc_core.lake.delta.folder import Folder
-from cdc_core.postgres.preflight.finding import Finding, bad, good
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.postgres import Finding, bad, good
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.spark import check_programs, has_started, java_program
 
 # delta-rs makes a URL of a path: it decodes the first, replaces or drops the second and the last, and fails at others.

@@ -9,13 +9,10 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.errors import CdcError, TableError
-from cdc_core.lake.checks.table_checks import TableChecks
-from cdc_core.postgres.catalog.describe_now import DescribeNow
-from cdc_core.postgres.connect import connection_string
-from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.lake import TableChecks
+from cdc_core.postgres import DescribeNow, Finding, bad, connection_string, doubtful, good
 from cdc_core.quality import RuleFiles, read_rule_files
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
+from cdc_core.schema import TableId, TableSchema, streamed
 
 _log = logging.getLogger(__name__)
 _said: set[tuple[TableId, tuple[str, ...]]] = set()

@@ -6,14 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.postgres.connect import connection_string
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.postgres.source import Source
-from cdc_core.snapshot.copy.settings import parallel_ranges
-from cdc_core.snapshot.incremental.range_reads import RangeReader, RangeReads
-from cdc_core.snapshot.incremental.range_task import ReadRange
-from cdc_core.snapshot.incremental.reader import ChunkReader
-from cdc_core.snapshot.unsent import UnsentChanges
+from cdc_core.postgres import ChunkConnection, Source, connection_string
+from cdc_core.snapshot import ChunkReader, RangeReader, RangeReads, ReadRange, UnsentChanges, parallel_ranges
 from cdc_core.spark import parallelism
 
 
@@ -33,7 +27,7 @@ def range_reads(
     beside_rounds: bool,
 ) -> RangeReads:
     """Return what reads ranges in the tasks of a session; ``beside_rounds``: some of its cores are left to rounds."""
-    from cdc_core.lake.schema.lake_schema import lake_properties
+    from cdc_core.lake import lake_properties
 
     config, paths = context.config, context.lake.paths
     wait = config.snapshot.snapshot_lock_timeout_ms

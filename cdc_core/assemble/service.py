@@ -25,17 +25,23 @@ from datetime import UTC, datetime
 
 from cdc_core.assemble.connector import Connector
 from cdc_core.assemble.metrics import meter
-from cdc_core.engine.reports import BatchReport, RoundReport, StreamReport, Until
-from cdc_core.engine.run_state import ReachedFile, WaitingFile, WaitingRun
-from cdc_core.engine.start.handover import Handover
-from cdc_core.engine.stream.recovery import Backoff, is_retried
+from cdc_core.engine import (
+    Backoff,
+    BatchReport,
+    Handover,
+    ReachedFile,
+    RoundReport,
+    StreamReport,
+    Until,
+    WaitingFile,
+    WaitingRun,
+    is_retried,
+)
 from cdc_core.errors import CdcError, SparkLostError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.observe import ConnectorMetrics
-from cdc_core.postgres.connect import answers, place
-from cdc_core.postgres.sqlstate import known_error
-from cdc_core.snapshot.modes import mode_actions
-from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.postgres import answers, known_error, place
+from cdc_core.snapshot import SnapshotProgress, SnapshotReport, mode_actions
 from cdc_core.storage_faults import storage_fault
 
 _LOOK_SECONDS = 0.5

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cdc_core.config import ConnectorConfig
 from cdc_core.errors import ConfigError
-from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
+from cdc_core.postgres import Finding, bad, doubtful, good
 
 if TYPE_CHECKING:
     from cdc_core.events import SignalTopic

@@ -9,29 +9,26 @@ from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.lake import lake_with_signals
 from cdc_core.assemble.slot_destination import OpenedSink, SinkParts
 from cdc_core.assemble.table_snapshots import reread
-from cdc_core.engine.connector_lake import ConnectorLake
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.round.lake import Lake, SourceWatch
-from cdc_core.engine.round.lake_sink import LakeSink
-from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.schema.catalogue import Catalogue
-from cdc_core.engine.schema.catalogue_watch import CatalogueWatch
-from cdc_core.engine.schema.decisions import SchemaDecisions
-from cdc_core.engine.schema.known_tables import KnownTables
-from cdc_core.engine.schema.pauses import Pauses
-from cdc_core.engine.schema.steps import SchemaSteps
-from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.engine.start.misfits import uncarried
-from cdc_core.lake.slice.jobs import Work
-from cdc_core.lake.slice.lake_tables import LakeTables
-from cdc_core.lake.slice.task import SliceTask
-from cdc_core.lake.slice.write import LakeWriter
-from cdc_core.lake.table import LakeTable
-from cdc_core.postgres.source import Source
-from cdc_core.schema.changes import Decision, PauseCause, Verdict
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.reread import Rereads
-from cdc_core.snapshot.unsent import UnsentChanges
+from cdc_core.engine import (
+    Catalogue,
+    CatalogueWatch,
+    ConnectorLake,
+    KnownTables,
+    Lake,
+    LakeSink,
+    Pauses,
+    RunFolder,
+    SchemaDecisions,
+    SchemaSteps,
+    SchemaVersions,
+    SourceWatch,
+    TableRegistry,
+    uncarried,
+)
+from cdc_core.lake import LakeTable, LakeTables, LakeWriter, SliceTask, Work
+from cdc_core.postgres import Source
+from cdc_core.schema import Decision, PauseCause, TableSchema, Verdict
+from cdc_core.snapshot import Rereads, UnsentChanges
 from cdc_core.spark import StartSession
 
 

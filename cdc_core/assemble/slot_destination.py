@@ -7,21 +7,22 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cdc_core.engine.reading.batch_builder import SignalTable
-from cdc_core.engine.reading.delivered import DeliveredFilter
-from cdc_core.engine.reading.own_rows import OwnRows
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.run_folder import RunFolder
-from cdc_core.engine.start.handover import Proved
-from cdc_core.engine.start.recorded_stream import RecordedStream, UnrecordedStream
-from cdc_core.engine.stream.meter import Meter
-from cdc_core.engine.stream.run import Sink
-from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.postgres.source import Source
-from cdc_core.schema.pg_type import PgType
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.notifications import Notifier, OnNotification
-from cdc_core.snapshot.signals.channels import Inbox
+from cdc_core.engine import (
+    DeliveredFilter,
+    Meter,
+    OwnRows,
+    Proved,
+    RecordedStream,
+    RunFolder,
+    SignalTable,
+    Sink,
+    TableRegistry,
+    UnrecordedStream,
+)
+from cdc_core.lake import ChangelogPosition
+from cdc_core.postgres import Source
+from cdc_core.schema import PgType, TableId, TableSchema
+from cdc_core.snapshot import Inbox, Notifier, OnNotification
 from cdc_core.spark import StartSession
 
 

@@ -11,24 +11,26 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.quality import table_checks
-from cdc_core.engine.run_state import RereadsFile
-from cdc_core.engine.schema.trouble import trouble_of
-from cdc_core.engine.start.pauses import pause_unread
-from cdc_core.engine.start.recorded_stream import expect_server
+from cdc_core.engine import RereadsFile, expect_server, pause_unread, trouble_of
 from cdc_core.errors import CdcError, LakeError, LimitExceededError, NotJudgedError, TableError
-from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake import FeaturePolicy
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import connect
-from cdc_core.postgres.rows.numeric_samples import doubtful_columns, sample_misfits
-from cdc_core.postgres.source import Source
-from cdc_core.schema.changes import DroppedColumns, PauseCause
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.copy.run import SnapshotRun
-from cdc_core.snapshot.copy.settings import SnapshotSettings
-from cdc_core.snapshot.notifications import OnNotification, notify_of_snapshot
-from cdc_core.snapshot.reports import OnProgress, SnapshotProgress, SnapshotReport
-from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, newly_published, sent_as, still_open
+from cdc_core.postgres import Source, connect, doubtful_columns, sample_misfits
+from cdc_core.schema import DroppedColumns, PauseCause, TableId, TableSchema, streamed
+from cdc_core.snapshot import (
+    OLDER_SECONDS,
+    OnNotification,
+    OnProgress,
+    SnapshotProgress,
+    SnapshotReport,
+    SnapshotRun,
+    SnapshotSettings,
+    UnsentChanges,
+    newly_published,
+    notify_of_snapshot,
+    sent_as,
+    still_open,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -101,8 +103,7 @@ def _warn_of_misfits(context: RunContext, tables: Sequence[TableSchema]) -> None
 
 def _leave_to_stream(context: RunContext, tables: Sequence[TableSchema], what: str) -> None:
     """Record that the stream is to read tables, which it does once their older transactions have ended."""
-    from cdc_core.lake.schema.lake_schema import lake_properties
-    from cdc_core.lake.stores.schema_log import SchemaLog
+    from cdc_core.lake import SchemaLog, lake_properties
 
     if not tables:
         return
@@ -120,7 +121,7 @@ def leave_unread_to_stream(context: RunContext, source: Source, tables: Sequence
 
     Elsewhere a new table is read after its first change; its changes so far may be missing in the stream here.
     """
-    from cdc_core.lake.stores.schema_log import SchemaLog
+    from cdc_core.lake import SchemaLog
 
     published, known = set(source.published()), context.lake.known(tables)
     histories = SchemaLog(context.lake.paths.schema_versions, {}).read()
@@ -222,7 +223,7 @@ class _Readable:
 
 
 def _readable(context: RunContext, source: Source, wanted: Collection[TableId], unsent: UnsentChanges) -> _Readable:
-    from cdc_core.lake.table import LakeTable
+    from cdc_core.lake import LakeTable
 
     expect_server(context.lake, source)
     tables = [streamed(table) for table in source.catalog.tables(wanted.__contains__)]

@@ -13,7 +13,7 @@ import click
 
 from cdc_core.assemble import Connector
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 class LsnType(click.ParamType[Lsn]):

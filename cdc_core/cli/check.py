@@ -9,7 +9,7 @@ from rich.table import Table
 
 from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, FAILED
-from cdc_core.postgres.preflight import Finding, is_unreached, left_out, script, uncorrected
+from cdc_core.postgres import Finding, is_unreached, left_out, script, uncorrected
 
 
 @click.command("check", short_help="Check the configuration, the server and the lake.")

@@ -10,7 +10,7 @@ import click
 from cdc_core.cli.arguments import ConnectorFile, config_argument, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up
-from cdc_core.engine.reports import Until
+from cdc_core.engine import Until
 from cdc_core.lsn import Lsn
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from cdc_core.assemble import MaintainReport
 from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @click.command("maintain", short_help="Compact small files and remove old ones.")

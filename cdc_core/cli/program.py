@@ -25,7 +25,7 @@ from cdc_core.cli import (
 )
 from cdc_core.cli.exits import FAILED, leave_at_once
 from cdc_core.cli.logs import say_defect, say_error
-from cdc_core.engine.scratch import scratch_of_command
+from cdc_core.engine import scratch_of_command
 from cdc_core.errors import CdcError
 from cdc_core.spark import java_of_command
 from cdc_core.storage_faults import storage_fault

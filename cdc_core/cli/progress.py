@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cdc_core.cli.logs import is_json, say
-from cdc_core.engine.reports import RoundReport, judgements_of
+from cdc_core.engine import RoundReport, judgements_of
 from cdc_core.quality import RuleResult
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.reports import SnapshotProgress
+from cdc_core.schema import TableId
+from cdc_core.snapshot import SnapshotProgress
 
 _PROGRESS_SECONDS = 60.0
 

@@ -9,10 +9,10 @@ import click
 
 from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE, FAILED
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.engine.reports import LakeJudgement
+    from cdc_core.engine import LakeJudgement
     from cdc_core.quality import RuleResult, SuiteReport
 
 

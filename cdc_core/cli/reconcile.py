@@ -14,12 +14,12 @@ from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE, FAILED, WRONG_USE, describe
 from cdc_core.errors import CdcError
 from cdc_core.lsn import Lsn, lsn_or_time
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.lake.compare.differences import KeyList
+    from cdc_core.lake import KeyList
     from cdc_core.reconcile import ReconcileReport, TableResult
-    from cdc_core.schema.table import Key
+    from cdc_core.schema import Key
 
 # As after a usage error: 1 means that rows differ.
 _NOT_COMPARED = WRONG_USE

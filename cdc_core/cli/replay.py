@@ -9,7 +9,7 @@ from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.cli.logs import log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @click.command("replay", short_help="Resume a paused table.")

@@ -12,10 +12,9 @@ from cdc_core.cli.arguments import ConnectorFile, config_argument, max_seconds, 
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up
 from cdc_core.cli.progress import RoundProgress, snapshot_progress
-from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.engine.run_state import WaitingRun
+from cdc_core.engine import StreamReport, Until, WaitingRun
 from cdc_core.lsn import Lsn
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.snapshot import SnapshotReport
 
 
 @click.command("run", short_help="Take a snapshot, then stream changes.")

@@ -13,8 +13,7 @@ from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import is_json, log_options, say, set_up
 from cdc_core.cli.progress import snapshot_progress
-from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
-from cdc_core.snapshot.reports import SnapshotProgress
+from cdc_core.snapshot import IncrementalProgress, RangeReport, SnapshotProgress
 
 
 @click.command("snapshot", short_help="Read tables into the lake.")

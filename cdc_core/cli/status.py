@@ -16,11 +16,10 @@ from rich.markup import escape
 
 from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, stop_requests
-from cdc_core.engine.reports import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus, resuming
-from cdc_core.engine.run_state import WaitingRun
+from cdc_core.engine import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus, WaitingRun, resuming
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.reports import IncrementalProgress
+from cdc_core.schema import TableId
+from cdc_core.snapshot import IncrementalProgress
 
 # pg_replication_slots.wal_status.
 _WAL_STATES = {

@@ -13,10 +13,10 @@ from rich.table import Table
 from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
 from cdc_core.lsn import Lsn, lsn_or_time
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.lake.stores.round_lookup import Cut, ReadableVersion
+    from cdc_core.lake import Cut, ReadableVersion
 
 
 class PlaceType(click.ParamType[Lsn | datetime]):

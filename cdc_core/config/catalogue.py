@@ -9,19 +9,18 @@ from functools import cache
 from typing import Any
 
 from cdc_core.config.unsupported import unsupported_properties
-from cdc_core.engine.options import EngineOptions
+from cdc_core.engine import EngineOptions
 from cdc_core.events import EnvelopeOptions, FormatOptions, KafkaOptions, TransformOptions
-from cdc_core.lake.options import LakeOptions
+from cdc_core.lake import LakeOptions
 from cdc_core.observe import ObserveOptions
 from cdc_core.option import Property, properties_of
-from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres import PostgresOptions
 from cdc_core.quality import QualityOptions
 from cdc_core.reconcile import ReconcileOptions
-from cdc_core.schema.options import SchemaOptions
-from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.options import SnapshotOptions
-from cdc_core.snapshot.signals.options import SignalOptions
-from cdc_core.types.options import TypeOptions
+from cdc_core.schema import SchemaOptions
+from cdc_core.selection import SelectionOptions
+from cdc_core.snapshot import SignalOptions, SnapshotOptions
+from cdc_core.types import TypeOptions
 
 # Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the data flow.
 PACKAGES: dict[str, tuple[str, type[Any]]] = {

@@ -9,17 +9,21 @@ from cdc_core.config.reach import out_of_reach
 from cdc_core.config.references import has_reference
 from cdc_core.errors import ConfigError
 from cdc_core.events import FormatOptions, KafkaOptions
-from cdc_core.lake.options import LakeOptions
+from cdc_core.lake import LakeOptions
 from cdc_core.option import MASK, properties_of
-from cdc_core.postgres.options import InProgress, OutputPlugin, PostgresOptions
-from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
-from cdc_core.schema.table import TableId
-from cdc_core.selection.digests import DIGESTS
-from cdc_core.selection.options import SelectionOptions
-from cdc_core.selection.patterns import compile_pattern
-from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotMode, SnapshotOptions, SnapshotQueryMode
-from cdc_core.snapshot.signals.options import CHANNELS, NOTIFICATION_CHANNELS, SignalOptions
-from cdc_core.types.options import TypeOptions
+from cdc_core.postgres import InProgress, OutputPlugin, PostgresOptions
+from cdc_core.schema import NameAdjustmentMode, SchemaOptions, TableId
+from cdc_core.selection import DIGESTS, SelectionOptions, compile_pattern
+from cdc_core.snapshot import (
+    CHANNELS,
+    NOTIFICATION_CHANNELS,
+    SignalOptions,
+    SnapshotLockingMode,
+    SnapshotMode,
+    SnapshotOptions,
+    SnapshotQueryMode,
+)
+from cdc_core.types import TypeOptions
 
 _EXCLUSIVE = (
     ("schema_include_list", "schema_exclude_list", "schema.include.list", "schema.exclude.list"),

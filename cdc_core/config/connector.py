@@ -12,19 +12,18 @@ from cdc_core.config.catalogue import find
 from cdc_core.config.checks import check, unready
 from cdc_core.config.properties_file import parse_properties
 from cdc_core.config.reader import PropertyReader, Setting
-from cdc_core.engine.options import EngineOptions
+from cdc_core.engine import EngineOptions
 from cdc_core.errors import ConfigError
 from cdc_core.events import EnvelopeOptions, FormatOptions, KafkaOptions, TransformOptions
-from cdc_core.lake.options import LakeOptions
+from cdc_core.lake import LakeOptions
 from cdc_core.observe import ObserveOptions
-from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres import PostgresOptions
 from cdc_core.quality import QualityOptions
 from cdc_core.reconcile import ReconcileOptions
-from cdc_core.schema.options import NameAdjustmentMode, SchemaOptions
-from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.options import SnapshotOptions
-from cdc_core.snapshot.signals.options import SignalOptions
-from cdc_core.types.options import TypeOptions
+from cdc_core.schema import NameAdjustmentMode, SchemaOptions
+from cdc_core.selection import SelectionOptions
+from cdc_core.snapshot import SignalOptions, SnapshotOptions
+from cdc_core.types import TypeOptions
 
 if TYPE_CHECKING:
     from cdc_core.events import EventOutlet

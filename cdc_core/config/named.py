@@ -16,13 +16,10 @@ from cdc_core.config.reader import Setting
 from cdc_core.config.references import has_reference
 from cdc_core.observe import FreshnessWindow
 from cdc_core.option import Named
-from cdc_core.postgres.options import IdentityRule, PublicationAutocreateMode
+from cdc_core.postgres import IdentityRule, PublicationAutocreateMode
 from cdc_core.quality import UserRule
-from cdc_core.schema.options import KeyRule
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.patterns import compile_pattern
-from cdc_core.selection.source_type import source_type
-from cdc_core.selection.tables import TableSelection
+from cdc_core.schema import KeyRule, TableId, TableSchema
+from cdc_core.selection import TableSelection, compile_pattern, source_type
 
 # Above this, the most similar name is not looked for.
 _MANY_NAMES = 5_000

@@ -12,7 +12,7 @@ from cdc_core.config.references import has_reference, resolve_references
 from cdc_core.config.unsupported import JAVA_CLASS, NAMING_LISTS, WITHOUT_EFFECT
 from cdc_core.errors import ConfigError
 from cdc_core.option import MASK, Property, PropertyStatus, Secret, properties_of
-from cdc_core.postgres.options import LsnFlushMode
+from cdc_core.postgres import LsnFlushMode
 
 # Names whose values are masked although no package declares them secret: Spark's, a producer's, a JDBC driver's.
 _TELLTALE = re.compile(

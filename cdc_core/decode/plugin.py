@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cdc_core.decode.segment import Segment
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableId
+from cdc_core.schema import Relation, TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from cdc_core.decode.pgoutput import write
 from cdc_core.decode.plugin import Relations, SeenColumn
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.decode.segment import Segment
-from cdc_core.schema.relation import Relation, ReplicaIdentity
-from cdc_core.schema.table import TableId
+from cdc_core.schema import Relation, ReplicaIdentity, TableId
 
 # As large as a segment that is read, so that a batch can be divided between them.
 MOST_BYTES = 16 << 20

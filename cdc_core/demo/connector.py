@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cdc_core.demo.server import DATABASE
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.schema.table import TableId
+from cdc_core.postgres import PostgresOptions
+from cdc_core.schema import TableId
 
 _CONNECTOR = """\
 # What a Debezium user would write, and below it what wal2lake adds.

@@ -18,8 +18,8 @@ from cdc_core.demo.verify import Comparison, LakeState, compare, count_source, l
 from cdc_core.demo.workload import Workload
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.extras import require
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.schema.table import TableId
+from cdc_core.postgres import PostgresOptions
+from cdc_core.schema import TableId
 
 TABLES = tuple(
     TableId("shop", name)

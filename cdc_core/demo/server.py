@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_core.option import Secret
-from cdc_core.postgres.connect import connect
-from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres import PostgresOptions, connect
 
 DATABASE = "shop"
 

@@ -14,9 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cdc_core.postgres.connect import Connection, connect
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.schema.table import TableId
+from cdc_core.postgres import Connection, PostgresOptions, connect
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ import threading
 import time
 from typing import Any
 
-from cdc_core.postgres.connect import connect
-from cdc_core.postgres.options import PostgresOptions
+from cdc_core.postgres import PostgresOptions, connect
 
 _TICK_SECONDS = 0.05
 

@@ -1,1 +1,241 @@
-"""Control flow: reading a slot, rounds, snapshots that signals request, records."""
+"""Control flow: slot ─▶ micro-batches ─▶ rounds; what is durable, what is confirmed, what follows from a change of the
+source.
+
+Reports   ``Until`` bounds a run. ``StreamReport``, ``RoundReport``, ``MergeReport``, ``BatchReport``, ``ReplayReport``
+          and ``LakeJudgement`` are results; ``Status``, ``TableStatus``, ``OwnTableStatus``, ``StreamStatus``,
+          ``KafkaStatus`` and ``KafkaTopic`` say how a connector is, by ``lake_status``, ``own_table_status``,
+          ``incremental_status``, ``source_rows`` and ``paused_now``. ``judgements_of``, ``resuming`` and ``RENEWAL``
+          belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile`` and ``state_file`` are what
+          other processes see of a run.
+Reading   ``SlotReader`` receives (``BatchBounds``, ``WaitingChanges``), ``SegmentSorter`` sorts (``Tap``),
+          ``BatchBuilder`` makes batches (``SignalTable``, ``OwnRows``, ``truncate_row``). ``TableRegistry`` describes
+          relations; ``DeliveredFilter``, ``DeliveredPlace`` and ``place_of`` leave out what another connector
+          delivered; ``Seen`` and ``IdleEnd`` tell how far the stream is. ``Break`` and ``BrokenStreamError`` say that
+          it cannot continue.
+Start     ``ConnectorLake`` is the lake of one connector. ``RecordedStream`` and ``UnrecordedStream`` prove that a
+          stream continues what a lake has: ``Continuity``, ``continuity_finding``, ``stream_status``,
+          ``expect_server``, ``Handover``, ``Proved``, ``LakeTakeover``, ``end_of_lake``. ``require_read``,
+          ``pause_unread``, ``say_unread``, ``clash_findings``, ``without_clashes``, ``misfits``, ``concerned`` and
+          ``uncarried`` are about single tables.
+Stream    ``StreamRun`` hands batches to a ``Sink`` and confirms (``Confirmations``, ``Hooks``, ``Meter``,
+          ``connected``). ``LakeSink`` merges them (``Lake``, ``SourceWatch``), ``NoopSink`` discards them,
+          ``SignalSink`` and ``SinkBesideEvents`` add signals and events. ``TableRequests`` are requests of other
+          processes (``answer_file``); ``Backoff`` and ``is_retried`` decide what follows from an error;
+          ``needing_sender``, ``note_sender`` and ``with_new_senders`` begin a stream anew.
+Schema    ``SchemaVersions``, ``SchemaSteps``, ``SchemaDecisions``, ``Pauses``, ``KnownTables``, ``Catalogue``,
+          ``CatalogueWatch`` and ``trouble_of``: what follows from a change of the source.
+Backfill  ``LakeSnapshots``, ``BlockingSnapshots`` and ``StoredProgress``: snapshots that signals request.
+Files     ``EngineOptions``; ``RunFolder``, ``spark_scratch`` and ``scratch_of_command`` are temporary files of a run.
+
+A position is confirmed only after every row before it is durable; each commit contains its own position, so a run may
+be killed at any point and continued. One run at a time has a slot and a lake; its objects belong to its thread, but
+for the reader's own.
+
+Not behind this door: what a lake table holds and how it is written (``cdc_core.lake``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdc_core.door import lazily
+
+if TYPE_CHECKING:
+    from cdc_core.engine.backfill.blocking import BlockingSnapshots as BlockingSnapshots
+    from cdc_core.engine.backfill.snapshots import LakeSnapshots as LakeSnapshots
+    from cdc_core.engine.backfill.stored import StoredProgress as StoredProgress
+    from cdc_core.engine.connector_lake import ConnectorLake as ConnectorLake
+    from cdc_core.engine.options import EngineOptions as EngineOptions
+    from cdc_core.engine.reading.batch_builder import BatchBuilder as BatchBuilder
+    from cdc_core.engine.reading.batch_builder import SignalTable as SignalTable
+    from cdc_core.engine.reading.batch_builder import truncate_row as truncate_row
+    from cdc_core.engine.reading.continuity import Break as Break
+    from cdc_core.engine.reading.continuity import BrokenStreamError as BrokenStreamError
+    from cdc_core.engine.reading.delivered import DeliveredFilter as DeliveredFilter
+    from cdc_core.engine.reading.delivered import DeliveredPlace as DeliveredPlace
+    from cdc_core.engine.reading.delivered import place_of as place_of
+    from cdc_core.engine.reading.idle import IdleEnd as IdleEnd
+    from cdc_core.engine.reading.own_rows import OwnRows as OwnRows
+    from cdc_core.engine.reading.seen import Seen as Seen
+    from cdc_core.engine.reading.segment_sorter import SegmentSorter as SegmentSorter
+    from cdc_core.engine.reading.segment_sorter import Tap as Tap
+    from cdc_core.engine.reading.slot_reader import BatchBounds as BatchBounds
+    from cdc_core.engine.reading.slot_reader import SlotReader as SlotReader
+    from cdc_core.engine.reading.slot_reader import WaitingChanges as WaitingChanges
+    from cdc_core.engine.reading.tables import TableRegistry as TableRegistry
+    from cdc_core.engine.reports import RENEWAL as RENEWAL
+    from cdc_core.engine.reports import BatchReport as BatchReport
+    from cdc_core.engine.reports import KafkaStatus as KafkaStatus
+    from cdc_core.engine.reports import KafkaTopic as KafkaTopic
+    from cdc_core.engine.reports import LakeJudgement as LakeJudgement
+    from cdc_core.engine.reports import MergeReport as MergeReport
+    from cdc_core.engine.reports import OwnTableStatus as OwnTableStatus
+    from cdc_core.engine.reports import ReplayReport as ReplayReport
+    from cdc_core.engine.reports import RoundReport as RoundReport
+    from cdc_core.engine.reports import Status as Status
+    from cdc_core.engine.reports import StreamReport as StreamReport
+    from cdc_core.engine.reports import StreamStatus as StreamStatus
+    from cdc_core.engine.reports import TableStatus as TableStatus
+    from cdc_core.engine.reports import Until as Until
+    from cdc_core.engine.reports import judgements_of as judgements_of
+    from cdc_core.engine.reports import resuming as resuming
+    from cdc_core.engine.round.lake import Lake as Lake
+    from cdc_core.engine.round.lake import SourceWatch as SourceWatch
+    from cdc_core.engine.round.lake_sink import LakeSink as LakeSink
+    from cdc_core.engine.run_folder import RunFolder as RunFolder
+    from cdc_core.engine.run_state import ReachedFile as ReachedFile
+    from cdc_core.engine.run_state import RereadsFile as RereadsFile
+    from cdc_core.engine.run_state import WaitingFile as WaitingFile
+    from cdc_core.engine.run_state import WaitingRun as WaitingRun
+    from cdc_core.engine.run_state import state_file as state_file
+    from cdc_core.engine.schema.catalogue import Catalogue as Catalogue
+    from cdc_core.engine.schema.catalogue_watch import CatalogueWatch as CatalogueWatch
+    from cdc_core.engine.schema.decisions import SchemaDecisions as SchemaDecisions
+    from cdc_core.engine.schema.known_tables import KnownTables as KnownTables
+    from cdc_core.engine.schema.pauses import Pauses as Pauses
+    from cdc_core.engine.schema.steps import SchemaSteps as SchemaSteps
+    from cdc_core.engine.schema.trouble import trouble_of as trouble_of
+    from cdc_core.engine.schema.versions import SchemaVersions as SchemaVersions
+    from cdc_core.engine.scratch import scratch_of_command as scratch_of_command
+    from cdc_core.engine.scratch import spark_scratch as spark_scratch
+    from cdc_core.engine.start.clashes import clash_findings as clash_findings
+    from cdc_core.engine.start.clashes import without_clashes as without_clashes
+    from cdc_core.engine.start.continuity import Continuity as Continuity
+    from cdc_core.engine.start.continuity import continuity_finding as continuity_finding
+    from cdc_core.engine.start.continuity import stream_status as stream_status
+    from cdc_core.engine.start.handover import Handover as Handover
+    from cdc_core.engine.start.handover import Proved as Proved
+    from cdc_core.engine.start.held import require_read as require_read
+    from cdc_core.engine.start.misfits import concerned as concerned
+    from cdc_core.engine.start.misfits import misfits as misfits
+    from cdc_core.engine.start.misfits import uncarried as uncarried
+    from cdc_core.engine.start.pauses import pause_unread as pause_unread
+    from cdc_core.engine.start.recorded_stream import RecordedStream as RecordedStream
+    from cdc_core.engine.start.recorded_stream import UnrecordedStream as UnrecordedStream
+    from cdc_core.engine.start.recorded_stream import expect_server as expect_server
+    from cdc_core.engine.start.takeover import LakeTakeover as LakeTakeover
+    from cdc_core.engine.start.takeover import end_of_lake as end_of_lake
+    from cdc_core.engine.start.unread import say_unread as say_unread
+    from cdc_core.engine.status import incremental_status as incremental_status
+    from cdc_core.engine.status import lake_status as lake_status
+    from cdc_core.engine.status import own_table_status as own_table_status
+    from cdc_core.engine.status import paused_now as paused_now
+    from cdc_core.engine.status import source_rows as source_rows
+    from cdc_core.engine.stream.beside import SinkBesideEvents as SinkBesideEvents
+    from cdc_core.engine.stream.confirmations import Confirmations as Confirmations
+    from cdc_core.engine.stream.meter import Meter as Meter
+    from cdc_core.engine.stream.meter import connected as connected
+    from cdc_core.engine.stream.noop import NoopSink as NoopSink
+    from cdc_core.engine.stream.recovery import Backoff as Backoff
+    from cdc_core.engine.stream.recovery import is_retried as is_retried
+    from cdc_core.engine.stream.renewed import needing_sender as needing_sender
+    from cdc_core.engine.stream.renewed import note_sender as note_sender
+    from cdc_core.engine.stream.renewed import with_new_senders as with_new_senders
+    from cdc_core.engine.stream.requests import TableRequests as TableRequests
+    from cdc_core.engine.stream.requests import answer_file as answer_file
+    from cdc_core.engine.stream.run import Hooks as Hooks
+    from cdc_core.engine.stream.run import Sink as Sink
+    from cdc_core.engine.stream.run import StreamRun as StreamRun
+    from cdc_core.engine.stream.signal_sink import SignalSink as SignalSink
+
+lazily(
+    __name__,
+    {
+        "Backoff": "stream.recovery",
+        "BatchBounds": "reading.slot_reader",
+        "BatchBuilder": "reading.batch_builder",
+        "BatchReport": "reports",
+        "BlockingSnapshots": "backfill.blocking",
+        "Break": "reading.continuity",
+        "BrokenStreamError": "reading.continuity",
+        "Catalogue": "schema.catalogue",
+        "CatalogueWatch": "schema.catalogue_watch",
+        "Confirmations": "stream.confirmations",
+        "ConnectorLake": "connector_lake",
+        "Continuity": "start.continuity",
+        "DeliveredFilter": "reading.delivered",
+        "DeliveredPlace": "reading.delivered",
+        "EngineOptions": "options",
+        "Handover": "start.handover",
+        "Hooks": "stream.run",
+        "IdleEnd": "reading.idle",
+        "KafkaStatus": "reports",
+        "KafkaTopic": "reports",
+        "KnownTables": "schema.known_tables",
+        "Lake": "round.lake",
+        "LakeJudgement": "reports",
+        "LakeSink": "round.lake_sink",
+        "LakeSnapshots": "backfill.snapshots",
+        "LakeTakeover": "start.takeover",
+        "MergeReport": "reports",
+        "Meter": "stream.meter",
+        "NoopSink": "stream.noop",
+        "OwnRows": "reading.own_rows",
+        "OwnTableStatus": "reports",
+        "Pauses": "schema.pauses",
+        "Proved": "start.handover",
+        "RENEWAL": "reports",
+        "ReachedFile": "run_state",
+        "RecordedStream": "start.recorded_stream",
+        "ReplayReport": "reports",
+        "RereadsFile": "run_state",
+        "RoundReport": "reports",
+        "RunFolder": "run_folder",
+        "SchemaDecisions": "schema.decisions",
+        "SchemaSteps": "schema.steps",
+        "SchemaVersions": "schema.versions",
+        "Seen": "reading.seen",
+        "SegmentSorter": "reading.segment_sorter",
+        "SignalSink": "stream.signal_sink",
+        "SignalTable": "reading.batch_builder",
+        "Sink": "stream.run",
+        "SinkBesideEvents": "stream.beside",
+        "SlotReader": "reading.slot_reader",
+        "SourceWatch": "round.lake",
+        "Status": "reports",
+        "StoredProgress": "backfill.stored",
+        "StreamReport": "reports",
+        "StreamRun": "stream.run",
+        "StreamStatus": "reports",
+        "TableRegistry": "reading.tables",
+        "TableRequests": "stream.requests",
+        "TableStatus": "reports",
+        "Tap": "reading.segment_sorter",
+        "UnrecordedStream": "start.recorded_stream",
+        "Until": "reports",
+        "WaitingChanges": "reading.slot_reader",
+        "WaitingFile": "run_state",
+        "WaitingRun": "run_state",
+        "answer_file": "stream.requests",
+        "clash_findings": "start.clashes",
+        "concerned": "start.misfits",
+        "connected": "stream.meter",
+        "continuity_finding": "start.continuity",
+        "end_of_lake": "start.takeover",
+        "expect_server": "start.recorded_stream",
+        "incremental_status": "status",
+        "is_retried": "stream.recovery",
+        "judgements_of": "reports",
+        "lake_status": "status",
+        "misfits": "start.misfits",
+        "needing_sender": "stream.renewed",
+        "note_sender": "stream.renewed",
+        "own_table_status": "status",
+        "pause_unread": "start.pauses",
+        "paused_now": "status",
+        "place_of": "reading.delivered",
+        "require_read": "start.held",
+        "resuming": "reports",
+        "say_unread": "start.unread",
+        "scratch_of_command": "scratch",
+        "source_rows": "status",
+        "spark_scratch": "scratch",
+        "state_file": "run_state",
+        "stream_status": "start.continuity",
+        "trouble_of": "schema.trouble",
+        "truncate_row": "reading.batch_builder",
+        "uncarried": "start.misfits",
+        "with_new_senders": "stream.renewed",
+        "without_clashes": "start.clashes",
+    },
+)

@@ -13,20 +13,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_core.errors import CdcError, UnreadableError
-from cdc_core.lake.delta.storage import Storage
-from cdc_core.lake.epochs import scope_of
-from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.lake_schema import lake_properties
-from cdc_core.lake.stores.schema_log import SchemaLog
-from cdc_core.lake.stores.stream_log import StreamLog, StreamReader, StreamRecord
-from cdc_core.lake.table import LakeTable
+from cdc_core.lake import (
+    LakeOptions,
+    LakePaths,
+    LakeTable,
+    SchemaLog,
+    Storage,
+    StreamLog,
+    StreamReader,
+    StreamRecord,
+    TypingPlan,
+    lake_properties,
+    scope_of,
+)
 from cdc_core.offsets import Adoption
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.modes import ModeActions, mode_actions
-from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.postgres import PostgresOptions
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.snapshot import ModeActions, SnapshotOptions, mode_actions
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cdc_core.engine.run_state import WaitingRun
-from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake import QuarantineReport
 from cdc_core.lsn import Lsn
 from cdc_core.quality import CheckReport
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.reports import IncrementalProgress
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.schema import TableId
+from cdc_core.snapshot import IncrementalProgress, SnapshotReport
 
 if TYPE_CHECKING:  # would load Delta's libraries, which not every command needs
-    from cdc_core.lake.stores.stream_table import StreamTable
+    from cdc_core.lake import StreamTable
 
 
 @dataclass(frozen=True, slots=True)

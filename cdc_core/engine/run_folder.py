@@ -28,7 +28,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cdc_core.errors import LakeError
-from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake import Owner
 from cdc_core.private_files import lock_file, private_folder
 from cdc_core.storage_faults import storage_fault
 

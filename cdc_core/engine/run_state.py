@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from cdc_core.private_files import private_folder, write_private
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.reports import IncrementalProgress
-from cdc_core.snapshot.reports import SnapshotProgress
+from cdc_core.schema import TableId
+from cdc_core.snapshot import IncrementalProgress, SnapshotProgress
 
 _NOTE_SECONDS = 1.0
 

@@ -11,25 +11,23 @@ from datetime import datetime
 from cdc_core.engine.reports import OwnTableStatus, Paused, TableStatus
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.errors import CdcError, SourceError
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.stores.progress_log import ProgressLog
-from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
-from cdc_core.lake.stores.snapshot_log import read_times
-from cdc_core.lake.stores.staged_rows import StagedRows
-from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.lake.stores.stream_tables import last_row
-from cdc_core.lake.table import LakeTable, TablePosition
+from cdc_core.lake import (
+    LakePaths,
+    LakeTable,
+    ProgressLog,
+    SchemaLog,
+    StagedRows,
+    StreamTable,
+    TableHistory,
+    TablePosition,
+    epoch_of,
+    last_row,
+    read_times,
+)
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import connect
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.postgres.rows.copy_out import own_rows_sql
-from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.changes import PauseCause
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.incremental.lake_progress import LakeProgress, Request
-from cdc_core.snapshot.incremental.reports import IncrementalProgress
-from cdc_core.snapshot.incremental.staged import StagedRange
+from cdc_core.postgres import PostgresOptions, connect, own_rows_sql, translated
+from cdc_core.schema import PauseCause, TableId, TableSchema
+from cdc_core.snapshot import IncrementalProgress, LakeProgress, Request, StagedRange
 
 _THREADS = 8
 

@@ -1,1 +1,322 @@
-"""Delta Lake as a destination: changelog and tables, each commit with the position that it reaches."""
+"""Delta Lake as a destination: each captured table, its changelog and its quarantine, and the lake's own records.
+
+Where        ``LakeOptions`` are the settings, ``LakePaths`` the folders in a ``Storage`` (``reach``,
+             ``spark_settings``). A ``scope`` is a slot in an epoch (``scope_of``, ``epoch_of``). ``DeleteModes``
+             (``DeleteMode``, ``check_delete_mode``) and ``FeaturePolicy`` (``announce``) are settings by table;
+             ``lake_properties`` and ``lake_schema`` are what a table is created with, ``check_key`` says whether its
+             key suffices.
+Rows         ``TypingPlan`` makes a ``RowTyper`` of each table. A ``Spool`` carries a batch to the tasks, in files of
+             their ``Owner``; ``ReadSpoolFiles`` and ``in_groups`` read it without a lake.
+A table      ``LakeTable`` says where a table stands (``TablePosition``, ``ChangelogPosition``, ``LakePosition``) and
+             does what is done outside of rounds. ``TableChecks`` judges its rows.
+A round      A ``SliceOrder`` says what to append (``SpoolFiles``, ``Reached``) and up to which LSN to merge
+             (``MergeOrder``, ``Replay``) in which schema version (``TargetSchema``) after which snapshot
+             (``SnapshotInForce``). ``run_orders`` gives back a ``SliceOutcome`` for each (``Applied``,
+             ``QuarantineReport``, ``WAITS_FOR_EARLIER``); ``run_upkeep`` maintains a table meanwhile (``UpkeepOrder``,
+             ``UpkeepDone``, ``long_merges``). ``Work`` and ``SliceTask`` are how they run, of ``LakeTables`` and
+             ``LakeWriter``.
+Chunks       ``ChunkTask`` writes a ``ChunkOrder`` of ``ChunkFile`` between two rounds, into the table of a ``Merge``,
+             and returns a ``ChunkOutcome``. ``StagedRows``, ``StagedFile`` and ``write_staged`` are rows that wait for
+             that.
+A snapshot   ``prepare`` and ``write_reads`` write what is read (``ReadChecks``, ``RefusedFile``, ``discard``,
+             ``told``), ``ReadTables`` makes a ``ReadTable`` the table's content. ``RangeLog`` (``FinishedRange``,
+             ``TakeOut``) lets an interrupted one continue; ``record_snapshots``, ``read_snapshots``, ``read_times``
+             and ``tokens_before`` are what each ``TakenSnapshot`` shows.
+Comparison   ``Records`` decides what is compared of a table (``Target``, ``Compared``). ``LakeSide`` reads the lake's
+             rows, ``RowHash`` hashes as the server does; ``between`` returns the changes between ``ShownBySource`` and
+             the lake, with ``ChangesInSlot``. ``judge_keyed`` and ``judge_multiset`` return ``Differences``
+             (``DifferentRows``, ``State``, ``KeyList``); ``keys_since`` the keys that changed ``Since`` a moment;
+             ``ChangelogCheck`` what is wrong with a changelog (``ChangelogFound``). ``write_surplus`` writes a
+             ``Surplus`` of rows; ``key_texts`` are texts of keys.
+Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``, ``begin``); ``RoundLog``
+             of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``, ``renew_newest``);
+             ``SchemaLog`` of schema versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``);
+             ``ProgressLog``, ``RangePlans`` (``RangePlan``) of incremental snapshots; ``ReconciliationLog``
+             (``Reconciliation``, ``read_reconciliations``) of comparisons; ``StreamTables`` of messages and
+             transactions (``StreamTable``, ``last_row``, ``expire_rows``); ``record_notifications``
+             (``NotificationRow``) and ``record_topics``.
+Readers      ``open_lake`` opens a lake for programs that read it (``OpenedLake``): ``ConsistentTables`` and
+             ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` and
+             ``register`` for Spark. ``maintain`` compacts and cleans (``Retention``, ``MaintenanceResult``).
+
+Durability: what an operation returns is committed, with the position that it reached in the same commit. So every
+operation may be repeated, by the same run or another one, and does nothing the second time; one that meets another
+writer raises TransientError and has changed nothing of what it reports. Readers never see a part of a commit. Threads:
+values and tasks are immutable and picklable; logs and stores belong to one thread; any number of readers may be beside
+them. One table is written by one task at a time, which commits of others do not break but may delay.
+
+Not behind this door: versions and files of Delta tables, deletion vectors, indexes of keys, the columns of change
+rows. What others still import of these is listed in ``tests/house/test_doors.py``, and becomes less.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdc_core.door import lazily
+
+if TYPE_CHECKING:
+    from cdc_core.lake.checks.table_checks import TableChecks as TableChecks
+    from cdc_core.lake.chunks.chunk_file import ChunkFile as ChunkFile
+    from cdc_core.lake.chunks.task import ChunkOrder as ChunkOrder
+    from cdc_core.lake.chunks.task import ChunkOutcome as ChunkOutcome
+    from cdc_core.lake.chunks.task import ChunkTask as ChunkTask
+    from cdc_core.lake.compare.between import ChangesInSlot as ChangesInSlot
+    from cdc_core.lake.compare.between import ShownBySource as ShownBySource
+    from cdc_core.lake.compare.between import between as between
+    from cdc_core.lake.compare.changed_keys import Since as Since
+    from cdc_core.lake.compare.changed_keys import keys_since as keys_since
+    from cdc_core.lake.compare.changelog import ChangelogCheck as ChangelogCheck
+    from cdc_core.lake.compare.differences import ChangelogFound as ChangelogFound
+    from cdc_core.lake.compare.differences import Differences as Differences
+    from cdc_core.lake.compare.differences import KeyList as KeyList
+    from cdc_core.lake.compare.differences import State as State
+    from cdc_core.lake.compare.judge import DifferentRows as DifferentRows
+    from cdc_core.lake.compare.judge import judge_keyed as judge_keyed
+    from cdc_core.lake.compare.judge import judge_multiset as judge_multiset
+    from cdc_core.lake.compare.key_texts import key_texts as key_texts
+    from cdc_core.lake.compare.lake_side import LakeSide as LakeSide
+    from cdc_core.lake.compare.row_hash import RowHash as RowHash
+    from cdc_core.lake.compare.rows import Compared as Compared
+    from cdc_core.lake.compare.rows_repair import Surplus as Surplus
+    from cdc_core.lake.compare.rows_repair import write_surplus as write_surplus
+    from cdc_core.lake.compare.target import Records as Records
+    from cdc_core.lake.compare.target import Target as Target
+    from cdc_core.lake.delete_modes import DeleteMode as DeleteMode
+    from cdc_core.lake.delete_modes import DeleteModes as DeleteModes
+    from cdc_core.lake.delete_modes import check_delete_mode as check_delete_mode
+    from cdc_core.lake.delta.storage import Storage as Storage
+    from cdc_core.lake.delta.storage import reach as reach
+    from cdc_core.lake.delta.storage import spark_settings as spark_settings
+    from cdc_core.lake.epochs import epoch_of as epoch_of
+    from cdc_core.lake.epochs import scope_of as scope_of
+    from cdc_core.lake.options import LakeOptions as LakeOptions
+    from cdc_core.lake.paths import LakePaths as LakePaths
+    from cdc_core.lake.positions import ChangelogPosition as ChangelogPosition
+    from cdc_core.lake.positions import LakePosition as LakePosition
+    from cdc_core.lake.readers.consistent_tables import ConsistentTables as ConsistentTables
+    from cdc_core.lake.readers.opened_lake import OpenedLake as OpenedLake
+    from cdc_core.lake.readers.opened_lake import open_lake as open_lake
+    from cdc_core.lake.readers.table_at_version import TableAtVersion as TableAtVersion
+    from cdc_core.lake.readers.table_changes import TableChanges as TableChanges
+    from cdc_core.lake.rows.change_rows import RowTyper as RowTyper
+    from cdc_core.lake.rows.row_keys import check_key as check_key
+    from cdc_core.lake.rows.run_files import Owner as Owner
+    from cdc_core.lake.rows.spool import ReadSpoolFiles as ReadSpoolFiles
+    from cdc_core.lake.rows.spool import Spool as Spool
+    from cdc_core.lake.rows.spool import in_groups as in_groups
+    from cdc_core.lake.rows.typing_plan import TypingPlan as TypingPlan
+    from cdc_core.lake.schema.features import FeaturePolicy as FeaturePolicy
+    from cdc_core.lake.schema.features import announce as announce
+    from cdc_core.lake.schema.lake_schema import lake_properties as lake_properties
+    from cdc_core.lake.schema.lake_schema import lake_schema as lake_schema
+    from cdc_core.lake.slice.jobs import Work as Work
+    from cdc_core.lake.slice.jobs import long_merges as long_merges
+    from cdc_core.lake.slice.jobs import run_orders as run_orders
+    from cdc_core.lake.slice.jobs import run_upkeep as run_upkeep
+    from cdc_core.lake.slice.lake_tables import LakeTables as LakeTables
+    from cdc_core.lake.slice.order import Merge as Merge
+    from cdc_core.lake.slice.order import MergeOrder as MergeOrder
+    from cdc_core.lake.slice.order import Replay as Replay
+    from cdc_core.lake.slice.order import SliceOrder as SliceOrder
+    from cdc_core.lake.slice.order import SnapshotInForce as SnapshotInForce
+    from cdc_core.lake.slice.order import SpoolFiles as SpoolFiles
+    from cdc_core.lake.slice.order import TargetSchema as TargetSchema
+    from cdc_core.lake.slice.outcome import Applied as Applied
+    from cdc_core.lake.slice.outcome import SliceOutcome as SliceOutcome
+    from cdc_core.lake.slice.reports import QuarantineReport as QuarantineReport
+    from cdc_core.lake.slice.task import SliceTask as SliceTask
+    from cdc_core.lake.slice.upkeep import UpkeepDone as UpkeepDone
+    from cdc_core.lake.slice.upkeep import UpkeepOrder as UpkeepOrder
+    from cdc_core.lake.slice.write import LakeWriter as LakeWriter
+    from cdc_core.lake.spark.data_source import LakeDataSource as LakeDataSource
+    from cdc_core.lake.spark.register import register as register
+    from cdc_core.lake.stores.changelog import Reached as Reached
+    from cdc_core.lake.stores.notifications import NotificationRow as NotificationRow
+    from cdc_core.lake.stores.notifications import record_notifications as record_notifications
+    from cdc_core.lake.stores.progress_log import ProgressLog as ProgressLog
+    from cdc_core.lake.stores.quarantine import WAITS_FOR_EARLIER as WAITS_FOR_EARLIER
+    from cdc_core.lake.stores.range_log import FinishedRange as FinishedRange
+    from cdc_core.lake.stores.range_log import RangeLog as RangeLog
+    from cdc_core.lake.stores.range_plans import RangePlan as RangePlan
+    from cdc_core.lake.stores.range_plans import RangePlans as RangePlans
+    from cdc_core.lake.stores.reconciliations import Reconciliation as Reconciliation
+    from cdc_core.lake.stores.reconciliations import ReconciliationLog as ReconciliationLog
+    from cdc_core.lake.stores.reconciliations import read_reconciliations as read_reconciliations
+    from cdc_core.lake.stores.round_lookup import Cut as Cut
+    from cdc_core.lake.stores.round_lookup import ReadableVersion as ReadableVersion
+    from cdc_core.lake.stores.round_lookup import renew_newest as renew_newest
+    from cdc_core.lake.stores.rounds import RecordedTable as RecordedTable
+    from cdc_core.lake.stores.rounds import RoundLog as RoundLog
+    from cdc_core.lake.stores.rounds import TableState as TableState
+    from cdc_core.lake.stores.schema_log import Pause as Pause
+    from cdc_core.lake.stores.schema_log import SchemaLog as SchemaLog
+    from cdc_core.lake.stores.schema_log import SchemaVersion as SchemaVersion
+    from cdc_core.lake.stores.schema_log import TableHistory as TableHistory
+    from cdc_core.lake.stores.snapshot_log import TakenSnapshot as TakenSnapshot
+    from cdc_core.lake.stores.snapshot_log import read_snapshots as read_snapshots
+    from cdc_core.lake.stores.snapshot_log import read_times as read_times
+    from cdc_core.lake.stores.snapshot_log import record_snapshots as record_snapshots
+    from cdc_core.lake.stores.snapshot_log import tokens_before as tokens_before
+    from cdc_core.lake.stores.staged_rows import StagedFile as StagedFile
+    from cdc_core.lake.stores.staged_rows import StagedRows as StagedRows
+    from cdc_core.lake.stores.staged_rows import write_staged as write_staged
+    from cdc_core.lake.stores.stream_log import LastCommit as LastCommit
+    from cdc_core.lake.stores.stream_log import StreamLog as StreamLog
+    from cdc_core.lake.stores.stream_log import StreamReader as StreamReader
+    from cdc_core.lake.stores.stream_log import StreamRecord as StreamRecord
+    from cdc_core.lake.stores.stream_log import begin as begin
+    from cdc_core.lake.stores.stream_table import StreamTable as StreamTable
+    from cdc_core.lake.stores.stream_tables import StreamTables as StreamTables
+    from cdc_core.lake.stores.stream_tables import expire_rows as expire_rows
+    from cdc_core.lake.stores.stream_tables import last_row as last_row
+    from cdc_core.lake.stores.topics import record_topics as record_topics
+    from cdc_core.lake.table import LakeTable as LakeTable
+    from cdc_core.lake.table import TablePosition as TablePosition
+    from cdc_core.lake.write.maintain import MaintenanceResult as MaintenanceResult
+    from cdc_core.lake.write.maintain import Retention as Retention
+    from cdc_core.lake.write.maintain import maintain as maintain
+    from cdc_core.lake.write.read_files import write_reads as write_reads
+    from cdc_core.lake.write.read_table import ReadTable as ReadTable
+    from cdc_core.lake.write.read_table import ReadTables as ReadTables
+    from cdc_core.lake.write.refused_reads import ReadChecks as ReadChecks
+    from cdc_core.lake.write.refused_reads import RefusedFile as RefusedFile
+    from cdc_core.lake.write.refused_reads import discard as discard
+    from cdc_core.lake.write.refused_reads import told as told
+    from cdc_core.lake.write.replace import prepare as prepare
+    from cdc_core.lake.write.take_out import TakeOut as TakeOut
+
+lazily(
+    __name__,
+    {
+        "Applied": "slice.outcome",
+        "ChangelogCheck": "compare.changelog",
+        "ChangelogFound": "compare.differences",
+        "ChangelogPosition": "positions",
+        "ChangesInSlot": "compare.between",
+        "ChunkFile": "chunks.chunk_file",
+        "ChunkOrder": "chunks.task",
+        "ChunkOutcome": "chunks.task",
+        "ChunkTask": "chunks.task",
+        "Compared": "compare.rows",
+        "ConsistentTables": "readers.consistent_tables",
+        "Cut": "stores.round_lookup",
+        "DeleteMode": "delete_modes",
+        "DeleteModes": "delete_modes",
+        "Differences": "compare.differences",
+        "DifferentRows": "compare.judge",
+        "FeaturePolicy": "schema.features",
+        "FinishedRange": "stores.range_log",
+        "KeyList": "compare.differences",
+        "LakeDataSource": "spark.data_source",
+        "LakeOptions": "options",
+        "LakePaths": "paths",
+        "LakePosition": "positions",
+        "LakeSide": "compare.lake_side",
+        "LakeTable": "table",
+        "LakeTables": "slice.lake_tables",
+        "LakeWriter": "slice.write",
+        "LastCommit": "stores.stream_log",
+        "MaintenanceResult": "write.maintain",
+        "Merge": "slice.order",
+        "MergeOrder": "slice.order",
+        "NotificationRow": "stores.notifications",
+        "OpenedLake": "readers.opened_lake",
+        "Owner": "rows.run_files",
+        "Pause": "stores.schema_log",
+        "ProgressLog": "stores.progress_log",
+        "QuarantineReport": "slice.reports",
+        "RangeLog": "stores.range_log",
+        "RangePlan": "stores.range_plans",
+        "RangePlans": "stores.range_plans",
+        "Reached": "stores.changelog",
+        "ReadChecks": "write.refused_reads",
+        "ReadSpoolFiles": "rows.spool",
+        "ReadTable": "write.read_table",
+        "ReadTables": "write.read_table",
+        "ReadableVersion": "stores.round_lookup",
+        "Reconciliation": "stores.reconciliations",
+        "ReconciliationLog": "stores.reconciliations",
+        "RecordedTable": "stores.rounds",
+        "Records": "compare.target",
+        "RefusedFile": "write.refused_reads",
+        "Replay": "slice.order",
+        "Retention": "write.maintain",
+        "RoundLog": "stores.rounds",
+        "RowHash": "compare.row_hash",
+        "RowTyper": "rows.change_rows",
+        "SchemaLog": "stores.schema_log",
+        "SchemaVersion": "stores.schema_log",
+        "ShownBySource": "compare.between",
+        "Since": "compare.changed_keys",
+        "SliceOrder": "slice.order",
+        "SliceOutcome": "slice.outcome",
+        "SliceTask": "slice.task",
+        "SnapshotInForce": "slice.order",
+        "Spool": "rows.spool",
+        "SpoolFiles": "slice.order",
+        "StagedFile": "stores.staged_rows",
+        "StagedRows": "stores.staged_rows",
+        "State": "compare.differences",
+        "Storage": "delta.storage",
+        "StreamLog": "stores.stream_log",
+        "StreamReader": "stores.stream_log",
+        "StreamRecord": "stores.stream_log",
+        "StreamTable": "stores.stream_table",
+        "StreamTables": "stores.stream_tables",
+        "Surplus": "compare.rows_repair",
+        "TableAtVersion": "readers.table_at_version",
+        "TableChanges": "readers.table_changes",
+        "TableChecks": "checks.table_checks",
+        "TableHistory": "stores.schema_log",
+        "TablePosition": "table",
+        "TableState": "stores.rounds",
+        "TakeOut": "write.take_out",
+        "TakenSnapshot": "stores.snapshot_log",
+        "Target": "compare.target",
+        "TargetSchema": "slice.order",
+        "TypingPlan": "rows.typing_plan",
+        "UpkeepDone": "slice.upkeep",
+        "UpkeepOrder": "slice.upkeep",
+        "WAITS_FOR_EARLIER": "stores.quarantine",
+        "Work": "slice.jobs",
+        "announce": "schema.features",
+        "begin": "stores.stream_log",
+        "between": "compare.between",
+        "check_delete_mode": "delete_modes",
+        "check_key": "rows.row_keys",
+        "discard": "write.refused_reads",
+        "epoch_of": "epochs",
+        "expire_rows": "stores.stream_tables",
+        "in_groups": "rows.spool",
+        "judge_keyed": "compare.judge",
+        "judge_multiset": "compare.judge",
+        "key_texts": "compare.key_texts",
+        "keys_since": "compare.changed_keys",
+        "lake_properties": "schema.lake_schema",
+        "lake_schema": "schema.lake_schema",
+        "last_row": "stores.stream_tables",
+        "long_merges": "slice.jobs",
+        "maintain": "write.maintain",
+        "open_lake": "readers.opened_lake",
+        "prepare": "write.replace",
+        "reach": "delta.storage",
+        "read_reconciliations": "stores.reconciliations",
+        "read_snapshots": "stores.snapshot_log",
+        "read_times": "stores.snapshot_log",
+        "record_notifications": "stores.notifications",
+        "record_snapshots": "stores.snapshot_log",
+        "record_topics": "stores.topics",
+        "register": "spark.register",
+        "renew_newest": "stores.round_lookup",
+        "run_orders": "slice.jobs",
+        "run_upkeep": "slice.jobs",
+        "scope_of": "epochs",
+        "spark_settings": "delta.storage",
+        "tokens_before": "stores.snapshot_log",
+        "told": "write.refused_reads",
+        "write_reads": "write.read_files",
+        "write_staged": "stores.staged_rows",
+        "write_surplus": "compare.rows_repair",
+    },
+)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdc_core.errors import TableError
 from cdc_core.lake.delete_modes import DeleteMode
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 DELETED = "__deleted"
 CURRENT = "__current"

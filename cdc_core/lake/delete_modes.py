@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cdc_core.errors import TableError
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.patterns import compile_all, matches_any
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.selection import compile_all, matches_any
 
 
 class DeleteMode(StrEnum):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.option import Named, Secret, at_least, option, parse_patterns
-from cdc_core.schema.changes import DroppedColumns, LakeFeatures, Policy, SchemaChanges
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.schema import DroppedColumns, LakeFeatures, Policy, SchemaChanges
+from cdc_core.selection import compile_pattern
 
 
 def _table_patterns(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import dataclass, field
 
 from cdc_core.lake.delta.storage import Location, Storage
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _ESCAPE = "~"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.$")

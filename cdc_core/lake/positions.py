@@ -62,7 +62,7 @@ import numpy as np
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of, scope_of, slot_of
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 COMPLETE = 2**62 - 1
 """As a ``tx_index``: the transaction is complete. Greater than the index of every row of a transaction."""

@@ -40,7 +40,7 @@ from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.stream_log import LastCommit
 from cdc_core.lsn import Lsn
 from cdc_core.quality import CheckReport
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from cdc_core.observe.cron import parse_cron
 from cdc_core.option import Named, option, parse_list, parse_patterns
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.selection import compile_pattern
 
 _OWNER = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+|team:[\w .-]+")
 _WINDOW = re.compile(r"(\d+)([mhd])")

@@ -11,7 +11,7 @@ import time
 
 import psycopg
 
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.settings import use_roles_settings
 from cdc_core.postgres.sqlstate import server_error

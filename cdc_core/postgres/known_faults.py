@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
-from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import Column, TableSchema
+from cdc_core.schema import Column, ReplicaIdentity, TableSchema
 
 _FLOAT4, _FLOAT8, _NUMERIC, _TIMETZ = 700, 701, 1700, 1266
 _AS_STRING = "numeric-data-types-as-string"

@@ -22,7 +22,7 @@ from pathlib import Path
 import psycopg
 
 from cdc_core.errors import CdcError
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.settings import is_pooled
 from cdc_core.postgres.sqlstate import translated
 from cdc_core.private_files import lock_file

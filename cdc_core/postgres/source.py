@@ -14,13 +14,12 @@ from pathlib import Path
 import psycopg
 
 from cdc_core import failpoints
-from cdc_core.decode.plugin import Translator
-from cdc_core.decode.plugins import translator
+from cdc_core.decode import Translator, translator
 from cdc_core.errors import InUseError, OtherServerError, SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.catalog.fingerprints import catalogue_stamp
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import Connection, connect, place
+from cdc_core.postgres.connection import Connection, connect, place
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.replication import partition_names, plugin, publication, replica_identity
 from cdc_core.postgres.replication import slot as slots
@@ -29,9 +28,8 @@ from cdc_core.postgres.replication.stream_identity import server_mark
 from cdc_core.postgres.rows.copy_out import SnapshotHolder
 from cdc_core.postgres.server import next_transaction, oldest_transaction, sendable_end, server_info, wal_end
 from cdc_core.postgres.sessions import Sessions
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.options import OPERATIONS, SelectionOptions
-from cdc_core.selection.tables import TableSelection
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.selection import OPERATIONS, SelectionOptions, TableSelection
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cdc_core.schema.pg_type import PgType
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import Column, TableId, TableSchema
+from cdc_core.schema import Column, PgType, TableId, TableSchema, row_key
 
 Mark = tuple[object, ...]
 KEY = ""

@@ -17,7 +17,7 @@ from cdc_core.quality.judge import SliceVerdicts, judge, quarantine_rows
 from cdc_core.quality.options import NONE_RECENT, Limits, RecentChanges
 from cdc_core.quality.report import RuleVerdict, Summary
 from cdc_core.quality.rules import Origin, Rule, Severity
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 # Aggregates that are values of rows, which no message contains.
 _VALUES_OF_ROWS = ("_max_to_be", "_min_to_be", "_distinct_values_to", "_most_common_value", "_quantile_values_to")

@@ -13,7 +13,7 @@ from cdc_core.quality.expectations import JUDGED, columns_of, measured
 from cdc_core.quality.rule_files import FileRule
 from cdc_core.quality.rules import By, Origin, Reads, Rule, literal
 from cdc_core.quality.suites import FileExpectation
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 _QUERY = "unexpected_rows_expectation"
 

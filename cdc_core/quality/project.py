@@ -14,7 +14,7 @@ from typing import Any
 
 from cdc_core.quality.rules import Origin, Rule
 from cdc_core.quality.suites import MARK, SUITES, generated_names, is_edited, mark_of
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _KEY = "key_not_null:"
 _NOT_NULL = "expect_column_values_to_not_be_null"

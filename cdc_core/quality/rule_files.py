@@ -22,8 +22,8 @@ from cdc_core.errors import ConfigError
 from cdc_core.quality.options import Limits
 from cdc_core.quality.rules import Severity
 from cdc_core.quality.suites import SUITES, Suite, read_suite, suite_files
-from cdc_core.schema.table import TableId
-from cdc_core.selection.patterns import compile_all, compile_pattern, matches_any
+from cdc_core.schema import TableId
+from cdc_core.selection import compile_all, compile_pattern, matches_any
 
 _SUFFIXES = (".yaml", ".yml")
 _TOP = {"tables", "limits", "rules"}

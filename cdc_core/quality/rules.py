@@ -18,9 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.quality.options import UserRule
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import Column, TableSchema
+from cdc_core.schema import Column, PgType, TableSchema, TypeKind, row_key
 
 CONDITION = "expect_rows_to_satisfy_condition"
 """The type of expectations that carry a condition in SQL (``quality.condition``)."""

@@ -11,11 +11,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.schema.alignment import base_type
-from cdc_core.schema.pg_type import MONEY
-from cdc_core.types.codec import NaturalConverter
-from cdc_core.types.numeric import to_decimal
+from cdc_core.lake import RowTyper
+from cdc_core.schema import MONEY, base_type
+from cdc_core.types import NaturalConverter, to_decimal
 
 
 @dataclass(frozen=True, slots=True)

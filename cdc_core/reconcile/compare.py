@@ -21,33 +21,33 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import NotComparableError
-from cdc_core.lake.compare.between import ChangesInSlot, between
-from cdc_core.lake.compare.changed_keys import Since, keys_since
-from cdc_core.lake.compare.differences import Differences, KeyList
-from cdc_core.lake.compare.judge import (
-    Between,
+from cdc_core.lake import (
+    ChangesInSlot,
+    Differences,
     DifferentRows,
-    after_truncate,
-    images_of,
-    is_complete,
+    KeyList,
+    LakeSide,
+    Records,
+    RowHash,
+    Since,
+    Surplus,
+    Target,
+    between,
     judge_keyed,
     judge_multiset,
-    multiset_left,
+    keys_since,
 )
-from cdc_core.lake.compare.lake_side import LakeSide
-from cdc_core.lake.compare.row_hash import RowHash
+from cdc_core.lake.compare.judge import Between, after_truncate, images_of, is_complete, multiset_left
 from cdc_core.lake.compare.rows import is_among, surplus
-from cdc_core.lake.compare.rows_repair import Surplus, picked
-from cdc_core.lake.compare.target import Records, Target
-from cdc_core.postgres.catalog.tables import TableSize
-from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.lake.compare.rows_repair import picked
+from cdc_core.postgres import SnapshotReader, TableSize
 from cdc_core.reconcile.partial import sampled_rows
 from cdc_core.reconcile.read_plan import Reading, ReadPlan
 from cdc_core.reconcile.reports import TableResult
 from cdc_core.reconcile.slot_changes import SlotChanges
 from cdc_core.reconcile.source_side import ReadPace, SourceSide
 from cdc_core.reconcile.view import SourceView
-from cdc_core.schema.table import Key, TableSchema
+from cdc_core.schema import Key, TableSchema
 
 # Differing rows are in memory, to be distinguished by their keys.
 _MOST_ROWS = 2_000_000

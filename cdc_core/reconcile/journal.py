@@ -17,12 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cdc_core.lake.compare.differences import KeyList
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.stores.reconciliations import Reconciliation, ReconciliationLog
+from cdc_core.lake import KeyList, Reconciliation, ReconciliationLog, epoch_of
 from cdc_core.lsn import Lsn
 from cdc_core.reconcile.reports import TableResult
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _log = logging.getLogger(__name__)
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from cdc_core.lake.compare.changed_keys import Since, distinct
-from cdc_core.lake.compare.lake_side import LakeSide
-from cdc_core.lake.compare.target import Target
+from cdc_core.lake import LakeSide, Since, Target
+from cdc_core.lake.compare.changed_keys import distinct
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.reconcile.read_plan import SAMPLE_ROWS
 from cdc_core.reconcile.source_side import SourceSide
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

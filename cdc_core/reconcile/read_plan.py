@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cdc_core.lake.compare.rows import Compared
-from cdc_core.lake.compare.target import Target
-from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.postgres.catalog.tables import TableSize
-from cdc_core.postgres.rows.chunk_sql import keys_sql
-from cdc_core.postgres.source import Source
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import Key, TableSchema
-from cdc_core.snapshot.copy.description import TableDescription
-from cdc_core.snapshot.copy.plan import expected_rows, plan_chunks, plan_leaves
-from cdc_core.snapshot.incremental.chunk import key_columns
+from cdc_core.lake import Compared, RowTyper, Target
+from cdc_core.postgres import Source, TableSize, keys_sql
+from cdc_core.schema import Key, PgType, TableSchema, TypeKind, row_key
+from cdc_core.snapshot import TableDescription, expected_rows, key_columns, plan_chunks, plan_leaves
 
 SAMPLE_ROWS = 10_000
 """The rows of a range of which a sample is taken."""

@@ -21,18 +21,25 @@ import pyarrow as pa
 
 from cdc_core.clock import now_us
 from cdc_core.errors import NotComparableError, TransientError
-from cdc_core.lake.chunks.chunk_file import ChunkFile
-from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome, ChunkTask
-from cdc_core.lake.compare.between import ShownBySource, between
+from cdc_core.lake import (
+    ChunkFile,
+    ChunkOrder,
+    ChunkOutcome,
+    ChunkTask,
+    LakeTable,
+    Merge,
+    ShownBySource,
+    SliceTask,
+    SnapshotInForce,
+    Target,
+    TargetSchema,
+    between,
+    key_texts,
+)
 from cdc_core.lake.compare.judge import touched_keys
-from cdc_core.lake.compare.key_texts import key_texts
-from cdc_core.lake.compare.target import Target
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
-from cdc_core.lake.slice.task import SliceTask
-from cdc_core.lake.table import LakeTable
 from cdc_core.lsn import last_begin
-from cdc_core.postgres.rows.chunks import ChunkConnection
+from cdc_core.postgres import ChunkConnection
 from cdc_core.reconcile.read_plan import Reading, has_texts
 from cdc_core.reconcile.slot_changes import SlotChanges
 from cdc_core.reconcile.source_side import typed

@@ -17,18 +17,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cdc_core.errors import CdcError, CommitConflictError, NotComparableError
-from cdc_core.lake.compare.changelog import ChangelogCheck
-from cdc_core.lake.compare.differences import Differences
-from cdc_core.lake.compare.judge import DifferentRows
-from cdc_core.lake.compare.key_texts import key_texts
-from cdc_core.lake.compare.rows_repair import write_surplus
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.postgres.source import Source
+from cdc_core.lake import ChangelogCheck, Differences, DifferentRows, key_texts, write_surplus
+from cdc_core.postgres import ChunkConnection, Source
 from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
 from cdc_core.reconcile.repair import Repair
 from cdc_core.reconcile.reports import TableResult, Unrepaired
 from cdc_core.reconcile.view import SourceView
-from cdc_core.schema.table import Key, TableSchema
+from cdc_core.schema import Key, TableSchema
 
 _log = logging.getLogger(__name__)
 

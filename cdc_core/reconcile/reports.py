@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_core.lake.compare.differences import ChangelogFound, Differences, KeyList, State
+from cdc_core.lake import ChangelogFound, Differences, KeyList, State
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import Key, TableId
+from cdc_core.schema import Key, TableId
 
 
 @dataclass(frozen=True, slots=True)

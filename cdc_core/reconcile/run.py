@@ -9,16 +9,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cdc_core.errors import CdcError, NotComparableError
-from cdc_core.lake.compare.changelog import ChangelogCheck
-from cdc_core.postgres.catalog.tables import TableSize
-from cdc_core.postgres.source import Source
+from cdc_core.lake import ChangelogCheck
+from cdc_core.postgres import Source, TableSize
 from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
 from cdc_core.reconcile.partial import ComparedPart
 from cdc_core.reconcile.reports import left_out
 from cdc_core.reconcile.view import SourceView
-from cdc_core.schema.table import TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.incremental.window import is_unaltered
+from cdc_core.schema import TableSchema, streamed
+from cdc_core.snapshot import is_unaltered
 
 _log = logging.getLogger(__name__)
 

@@ -8,23 +8,14 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
-from cdc_core.decode.pgoutput.tuples import decode_rows
-from cdc_core.decode.plugin import Translator
-from cdc_core.engine.reading.batch_builder import truncate_row
-from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.decode import SortedSegment, StreamState, Translator, decode_rows, sort_segment
+from cdc_core.engine import TableRegistry, truncate_row
 from cdc_core.errors import NotComparableError, SourceError
-from cdc_core.lake.compare.between import ChangesInSlot
-from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake import ChangesInSlot, TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.postgres.replication import slot as slots
-from cdc_core.postgres.replication.peek import peek
-from cdc_core.postgres.server import sendable_end
-from cdc_core.schema.plan import same_columns, same_layout
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import Connection, PostgresOptions, connect, peek, sendable_end
+from cdc_core.postgres import slot as slots
+from cdc_core.schema import TableSchema, same_columns, same_layout
 
 _POLL_SECONDS = 0.05
 _FLUSH_SECONDS = 10.0

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.copy_text import LineCutter, decode_copy
-from cdc_core.lake.compare.key_texts import key_texts
-from cdc_core.lake.compare.row_hash import RowHash, parsed
-from cdc_core.lake.compare.rows import Compared, is_among
-from cdc_core.lake.rows.change_rows import RowTyper
+from cdc_core.decode import LineCutter, decode_copy
+from cdc_core.lake import Compared, RowHash, RowTyper, key_texts
+from cdc_core.lake.compare.row_hash import parsed
+from cdc_core.lake.compare.rows import is_among
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.postgres.rows.copy_out import SnapshotReader
+from cdc_core.postgres import SnapshotReader
 from cdc_core.reconcile.amounts import ComparedAmounts
 from cdc_core.reconcile.read_plan import Reading, has_texts
 

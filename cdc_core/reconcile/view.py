@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from cdc_core.lake.compare.between import ShownBySource
-from cdc_core.postgres.connect import ConnectionString, connection_string
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.postgres.rows.copy_out import SnapshotReader
-from cdc_core.postgres.source import OpenSnapshot, Source
+from cdc_core.lake import ShownBySource
+from cdc_core.postgres import ChunkConnection, ConnectionString, OpenSnapshot, SnapshotReader, Source, connection_string
 
 
 class SourceView:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.schema.table import Column, TableSchema
+from cdc_core.schema import Column, TableSchema
 from cdc_core.selection.digests import DIGESTS
 from cdc_core.selection.mappers import Hash, Mask, TruncateBytes, TruncateMapper
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import Pattern, compile_all, matches_any
-from cdc_core.selection.source_type import is_bytes, is_character, is_textual, source_type
+from cdc_core.selection.source_types import is_bytes, is_character, is_textual, source_type
 
 Mapper = Callable[[pa.Array], pa.Array]
 EXCLUDED = "excluded"  # the treatment of a column that is not captured

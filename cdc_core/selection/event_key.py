@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.schema.options import KeyRule
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import KeyRule, TableSchema
 from cdc_core.selection.patterns import compile_pattern
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.option import Named, option, parse_patterns
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 OPERATIONS = ("c", "u", "d", "t")
 ROW_OPERATIONS = frozenset("cud")

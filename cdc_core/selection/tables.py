@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import Pattern, compile_all, compile_pattern, matches_any
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core.postgres.rows.copy_out import SnapshotHolder
-from cdc_core.schema.table import TableId
+from cdc_core.postgres import SnapshotHolder
+from cdc_core.schema import TableId
 from cdc_core.snapshot.options import SnapshotLockingMode, SnapshotOptions
 
 

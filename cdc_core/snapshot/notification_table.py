@@ -11,8 +11,8 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 
+from cdc_core.lake import NotificationRow, record_notifications
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.stores.notifications import NotificationRow, record_notifications
 from cdc_core.snapshot.notifications import Notification
 
 _log = logging.getLogger(__name__)

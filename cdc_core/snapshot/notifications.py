@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cdc_core import clock
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.snapshot.reports import SnapshotProgress
 
 _log = logging.getLogger(__name__)

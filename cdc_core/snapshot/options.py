@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cdc_core.option import Named, PropertyStatus, at_least, option, parse_list, parse_patterns
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.snapshot.snapshotter import CustomQueries, Properties, custom_queries
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

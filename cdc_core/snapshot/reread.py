@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cdc_core.errors import CdcError, InvariantError, LockedError, OlderTransactionsError, UnreachableError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 
 _log = logging.getLogger(__name__)

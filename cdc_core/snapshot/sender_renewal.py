@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Protocol
 
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 class Server(Protocol):

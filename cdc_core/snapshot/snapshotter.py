@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from cdc_core.errors import ConfigError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @runtime_checkable

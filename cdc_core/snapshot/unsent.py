@@ -21,12 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cdc_core.errors import OlderTransactionsError
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
-from cdc_core.lake.stores.snapshot_log import read_snapshots
-from cdc_core.lake.table import LakeTable
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.lake import LakePaths, LakeTable, SchemaLog, TableHistory, epoch_of, read_snapshots
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.sender_renewal import SenderRenewal
 
 OLDER_SECONDS = 90.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 from cdc_core.types._placeholder import placeholder_text
 from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions

@@ -28,9 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.errors import InvariantError
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, ConnectSchema, PgType, TypeKind
 from cdc_core.types._array_text import Split, split_arrays
 from cdc_core.types._flat import Bools, marked, masked
 from cdc_core.types._floats import any_per_row

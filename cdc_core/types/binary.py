@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, ConnectSchema
 from cdc_core.types import semantic
 from cdc_core.types._kernels import base64_text, hex_bytes, hex_text
 from cdc_core.types._placeholder import placeholder_bytes, placeholder_text

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, ConnectSchema
 from cdc_core.types import semantic
 from cdc_core.types._kernels import validity, with_nulls
 from cdc_core.types._slow_path import convert_with, refuse

@@ -17,8 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, PgType, TypeKind
 from cdc_core.types import semantic
 from cdc_core.types.codec import EventConverter
 from cdc_core.types.typmod import event_scale, numeric_precision_scale

@@ -11,8 +11,7 @@ import dataclasses
 import pyarrow as pa
 
 from cdc_core.errors import InvariantError
-from cdc_core.schema.pg_type import TypeKind
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, TypeKind
 from cdc_core.types._placeholder import placeholder_text
 from cdc_core.types.codec import ColumnCodec
 from cdc_core.types.options import TypeOptions

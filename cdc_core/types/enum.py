@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.schema.pg_type import TypeKind
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, TypeKind
 from cdc_core.types._strings import named, text_codec
 from cdc_core.types.codec import ColumnCodec
 from cdc_core.types.options import TypeOptions

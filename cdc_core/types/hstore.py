@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, ConnectSchema
 from cdc_core.types._flat import (
     Bools,
     Bytes,

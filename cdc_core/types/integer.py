@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types import semantic
 from cdc_core.types._slow_path import convert_with, refuse
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter

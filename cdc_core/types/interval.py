@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types import semantic
 from cdc_core.types._kernels import Bools, Ints
 from cdc_core.types._slow_path import scatter

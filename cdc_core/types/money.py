@@ -1,6 +1,6 @@
 """money: a whole number of the smallest unit of a currency, of which the database's lc_monetary has so many decimals.
 
-Every session has lc_monetary C (``postgres/connect``), in which the server prints that number as hundredths, as
+Every session has lc_monetary C (``postgres/connection``), in which the server prints that number as hundredths, as
 ``-$1,234.56``, whatever the locale is. The decimals are those of the type (``PgType.scale``), read from the server.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types import semantic
 from cdc_core.types._flat import flatten, gather
 from cdc_core.types._kernels import Bools, from_flat, unscaled_bytes, validity

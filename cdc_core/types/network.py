@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types._strings import text_codec
 from cdc_core.types.codec import ColumnCodec
 from cdc_core.types.options import TypeOptions

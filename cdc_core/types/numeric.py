@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, ConnectSchema
 from cdc_core.types import semantic
 from cdc_core.types._kernels import unscaled_bytes, validity
 from cdc_core.types._placeholder import placeholder_text

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, ConnectSchema
 from cdc_core.types._flat import Bools, Bytes, Ints, flatten, marked, masked
 from cdc_core.types._kernels import hex_bytes
 from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter

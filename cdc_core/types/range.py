@@ -5,8 +5,7 @@ Debezium supports the six built-in ranges. Multiranges and ranges created by ``c
 
 from __future__ import annotations
 
-from cdc_core.schema.pg_type import TypeKind
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, TypeKind
 from cdc_core.types._opaque import opaque_codec
 from cdc_core.types._strings import text_codec
 from cdc_core.types.codec import ColumnCodec

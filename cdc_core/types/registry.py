@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from cdc_core.errors import InvariantError
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types import (
     array,
     binary,

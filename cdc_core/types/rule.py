@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, PgType, TypeKind
 from cdc_core.types.codec import ColumnCodec
 from cdc_core.types.options import TypeOptions
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 DATE = "io.debezium.time.Date"
 TIME = "io.debezium.time.Time"

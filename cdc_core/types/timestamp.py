@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, ConnectSchema
 from cdc_core.types import semantic
 from cdc_core.types._kernels import Ints, string_rows, validity, with_nulls
 from cdc_core.types._slow_path import convert_with

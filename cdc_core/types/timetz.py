@@ -6,7 +6,7 @@ import re
 
 import pyarrow as pa
 
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types import semantic
 from cdc_core.types._strings import NATURAL_TEXT
 from cdc_core.types._temporal import parse_offset, parse_time, zoned_times_us

@@ -6,7 +6,7 @@ tid, and those of other extensions.
 
 from __future__ import annotations
 
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types._opaque import opaque_codec
 from cdc_core.types.codec import ColumnCodec
 from cdc_core.types.options import TypeOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column
 from cdc_core.types import semantic
 from cdc_core.types._strings import text_codec
 from cdc_core.types.codec import ColumnCodec

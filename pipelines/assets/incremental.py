@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.snapshot.incremental.reports import KeyRange, RangeReport
+from cdc_core.snapshot import KeyRange, RangeReport
 from wal2lake.pipelines.assets.incremental_events import IncrementalEvents
 from wal2lake.pipelines.assets.partitioned import partitioned_asset
 from wal2lake.pipelines.assets.snapshots import READ_AGAIN_TAG, finished_in

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from cdc_core.engine.reports import Status
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
+from cdc_core.engine import Status
+from cdc_core.schema import TableId
+from cdc_core.snapshot import IncrementalProgress, RangeReport
 from wal2lake.pipelines.assets.notification_events import Budget
 from wal2lake.pipelines.connector.keys import incremental_key, lake_key
 from wal2lake.pipelines.connector.site import Site

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from cdc_core.snapshot.notifications import Notification, SnapshotStatus
+from cdc_core.snapshot import Notification, SnapshotStatus
 from wal2lake.pipelines.connector.keys import snapshot_key
 from wal2lake.pipelines.connector.site import Site
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from cdc_core.engine.reports import Status
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.notifications import Notification, SnapshotStatus
-from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.engine import Status
+from cdc_core.schema import TableId
+from cdc_core.snapshot import Notification, SnapshotProgress, SnapshotReport, SnapshotStatus
 from wal2lake.pipelines.assets.notification_events import Budget, NotificationEvents
 from wal2lake.pipelines.connector.keys import lake_key, snapshot_key
 from wal2lake.pipelines.connector.site import Site

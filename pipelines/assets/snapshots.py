@@ -10,8 +10,8 @@ import dagster as dg
 from dagster._core.storage.tags import PARENT_RUN_ID_TAG, RETRY_NUMBER_TAG, ROOT_RUN_ID_TAG
 
 from cdc_core.errors import CdcError
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.schema import TableId
+from cdc_core.snapshot import SnapshotReport
 from wal2lake.pipelines.assets.partitioned import partitioned_asset
 from wal2lake.pipelines.assets.snapshot_events import SnapshotEvents
 from wal2lake.pipelines.connector.keys import snapshot_key

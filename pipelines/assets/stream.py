@@ -8,8 +8,8 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.engine import StreamReport, Until
+from cdc_core.lake import StreamTable
 from cdc_core.lsn import Lsn
 from wal2lake.pipelines.assets.notification_events import NotificationEvents
 from wal2lake.pipelines.assets.source import named

@@ -9,10 +9,10 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import StreamReport
+from cdc_core.engine import StreamReport
 from cdc_core.errors import CdcError
 from cdc_core.observe import DATA_DOCS_FOLDER, TABLE_CHECKS
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from wal2lake.pipelines.assets.notification_events import NotificationEvents
 from wal2lake.pipelines.checks.changes import changes_result, expectations_key
 from wal2lake.pipelines.checks.evaluation import evaluation

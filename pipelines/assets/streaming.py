@@ -8,7 +8,7 @@ from typing import Protocol
 
 import dagster as dg
 
-from cdc_core.engine.reports import StreamReport
+from cdc_core.engine import StreamReport
 from wal2lake.pipelines.connector.site import Site
 from wal2lake.pipelines.jobs.connector import CANCELLED
 from wal2lake.pipelines.jobs.slot_runs import YieldPolicy

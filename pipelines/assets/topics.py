@@ -12,9 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import BatchReport, StreamReport
+from cdc_core.engine import BatchReport, StreamReport
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from wal2lake.pipelines.assets.source import named
 from wal2lake.pipelines.assets.stream import StreamConfig, changes_spec
 from wal2lake.pipelines.assets.streaming import streaming

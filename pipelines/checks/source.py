@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from wal2lake.pipelines.connector.keys import lake_key
 from wal2lake.pipelines.connector.site import ComparedTable, Site
 from wal2lake.pipelines.reports.metadata import Metadata

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from cdc_core.engine.reports import LakeJudgement, TableStatus
+from cdc_core.engine import LakeJudgement, TableStatus
 from cdc_core.errors import CdcError
 from cdc_core.observe import TABLE_CHECKS, CheckLevel
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from wal2lake.pipelines.connector.keys import lake_key
 from wal2lake.pipelines.connector.site import Site
 from wal2lake.pipelines.reports import metadata
@@ -205,7 +205,7 @@ def _merged_now(site: Site, status: TableStatus, facts: LakeFacts) -> dg.AssetCh
 
 def _failed_rules(status: TableStatus) -> dict[str, int]:
     """The rules that waiting changes failed, with the number of changes."""
-    from cdc_core.lake.stores.quarantine import WAITS_FOR_EARLIER  # loads Arrow
+    from cdc_core.lake import WAITS_FOR_EARLIER  # loads Arrow
 
     return {name: count for name, count in sorted(status.reasons.items()) if name != WAITS_FOR_EARLIER}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cdc_core.private_files import create_private, private_folder
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 from wal2lake.pipelines.connector.site import KnownTable
 
 FILE = "catalogue.json"

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from cdc_core.config import ConnectorConfig
 from cdc_core.errors import CdcError, TransientError
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 from wal2lake.pipelines.connector import catalogue
 from wal2lake.pipelines.connector.site import KnownTable
 
@@ -36,7 +36,7 @@ def fill_catalogues(connectors: Sequence[tuple[ConnectorConfig, ReadTables]]) ->
     missing = [one for one in connectors if not (one[0].state_path / catalogue.FILE).exists()]
     if not missing:
         return
-    from cdc_core.postgres.connect import answers
+    from cdc_core.postgres import answers
 
     answering = asked([partial(answers, config.postgres) for config, _ in missing], SERVER_SECONDS)
     found = [one for one, is_there in zip(missing, answering, strict=True) if is_there is True]

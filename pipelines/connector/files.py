@@ -11,11 +11,10 @@ from typing import Any
 
 from cdc_core.config import ConnectorConfig, load
 from cdc_core.errors import CdcError
-from cdc_core.lake.delta.storage import Storage, spark_settings
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.lake import Storage, StreamTable, spark_settings
 from cdc_core.observe import data_docs_url
-from cdc_core.postgres.options import OutputPlugin
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import OutputPlugin
+from cdc_core.schema import TableSchema
 from wal2lake.pipelines.connector.discovery import fill_catalogues, known_tables
 from wal2lake.pipelines.connector.site import Engine, Site, SnapshotPlan
 
@@ -100,8 +99,7 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
 
 def _lake_fields(config: ConnectorConfig, table: TableSchema) -> Sequence[Any]:
     """The columns that the lake table of a source table is created with. Takes a quarter of a millisecond."""
-    from cdc_core.lake.rows.typing_plan import TypingPlan
-    from cdc_core.lake.schema.lake_schema import lake_schema
+    from cdc_core.lake import TypingPlan, lake_schema
 
     failure = config.envelope.event_converting_failure_handling_mode
     row = TypingPlan(config.types, config.selection, failure).typer(table).row_type

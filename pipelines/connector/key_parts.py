@@ -8,7 +8,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.schema.table import TableId
+from cdc_core.lake import StreamTable
+from cdc_core.schema import TableId
 from wal2lake.pipelines.connector.key_parts import part
 from wal2lake.pipelines.connector.site import Site
 

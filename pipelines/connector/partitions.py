@@ -11,8 +11,8 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.reports import KeyRange
+from cdc_core.schema import TableId
+from cdc_core.snapshot import KeyRange
 from wal2lake.pipelines.connector.site import Site
 
 

@@ -9,24 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from cdc_core.engine.reports import (
-    BatchReport,
-    LakeJudgement,
-    ReplayReport,
-    RoundReport,
-    Status,
-    StreamReport,
-    Until,
-)
-from cdc_core.lake.delta.storage import Storage
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.engine import BatchReport, LakeJudgement, ReplayReport, RoundReport, Status, StreamReport, Until
+from cdc_core.lake import LakePaths, Storage, StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.observe import CheckLevel, FreshnessWindow
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
-from cdc_core.snapshot.notifications import Notification
-from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.snapshot import IncrementalProgress, KeyRange, Notification, RangeReport, SnapshotProgress, SnapshotReport
 from wal2lake.pipelines.connector.key_parts import part, table_parts
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from cdc_core.engine.reports import ReplayReport, TableStatus
+from cdc_core.engine import ReplayReport, TableStatus
 from cdc_core.errors import CdcError, ConfigError, TableError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from wal2lake.pipelines.checks.evaluation import evaluation
 from wal2lake.pipelines.checks.tables import blocks, state_results
 from wal2lake.pipelines.connector.keys import lake_key

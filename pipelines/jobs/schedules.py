@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.schema.table import TableId
-from cdc_core.selection.tables import table_matcher
+from cdc_core.schema import TableId
+from cdc_core.selection import table_matcher
 from wal2lake.pipelines.connector.keys import incremental_key
 from wal2lake.pipelines.connector.partitions import keys_of_run, neighbours, ranges_name, table_of
 from wal2lake.pipelines.connector.site import Site

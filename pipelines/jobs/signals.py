@@ -15,9 +15,9 @@ import dagster as dg
 from pydantic import Field
 
 from cdc_core.errors import ConfigError
-from cdc_core.schema.table import TableId
-from cdc_core.selection.tables import table_matcher
-from cdc_core.snapshot.signals.parse import SnapshotKind
+from cdc_core.schema import TableId
+from cdc_core.selection import table_matcher
+from cdc_core.snapshot import SnapshotKind
 from wal2lake.pipelines.connector.keys import snapshot_key
 from wal2lake.pipelines.connector.site import Engine, Site
 from wal2lake.pipelines.step.failure import reported

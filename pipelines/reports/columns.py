@@ -7,8 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import Column, TableSchema
+from cdc_core.schema import Column, PgType, TableSchema, TypeKind
 
 _LENGTH_HEADER = 4
 _NAMES = {

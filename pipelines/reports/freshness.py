@@ -13,10 +13,10 @@ from datetime import timedelta
 
 import dagster as dg
 
-from cdc_core.engine.reports import TableStatus
+from cdc_core.engine import TableStatus
 from cdc_core.observe import FreshnessWindow
-from cdc_core.schema.table import TableId
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.schema import TableId
+from cdc_core.selection import compile_pattern
 from wal2lake.pipelines.connector.keys import lake_key
 from wal2lake.pipelines.connector.site import Site, SlotFacts
 from wal2lake.pipelines.reports.provenance import DATA_VERSION, lake_tags

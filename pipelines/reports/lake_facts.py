@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from cdc_core.engine.reports import resuming
+from cdc_core.engine import resuming
 from cdc_core.errors import CdcError
 from cdc_core.observe import DATA_DOCS_FOLDER, pages_folder
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 from wal2lake.pipelines.connector import catalogue
 from wal2lake.pipelines.connector.keys import source_key
 from wal2lake.pipelines.connector.site import Site
@@ -76,7 +76,7 @@ class LakeFacts:
         """Since when a table is paused, how many of its changes wait, and the remedy; nothing if it is not paused."""
         if not self._site.lake_path:
             return PausedFacts()
-        from cdc_core.engine.status import paused_now
+        from cdc_core.engine import paused_now
 
         found = paused_now(self._site.paths(), self._site.slot, table)
         if found is None:
@@ -106,7 +106,7 @@ class LakeFacts:
     def _fields(self, table: TableId) -> Sequence[Any]:
         """The lake table's columns when the run first reported it; empty if it does not exist."""
         if table not in self._opened and self._site.lake_path:
-            from cdc_core.lake.table import LakeTable
+            from cdc_core.lake import LakeTable
 
             try:
                 schema = LakeTable(self._site.paths(), "", table).schema()
@@ -119,7 +119,7 @@ class LakeFacts:
         """The number of rows according to the Delta log; None if unknown."""
         if not self._site.lake_path:
             return None
-        from cdc_core.lake.table import LakeTable
+        from cdc_core.lake import LakeTable
 
         return LakeTable(self._site.paths(), "", table).row_count()
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_core.engine.reports import LakeJudgement, StreamReport
+from cdc_core.engine import LakeJudgement, StreamReport
 from cdc_core.quality import CheckReport, RuleResult
-from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
-from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from cdc_core.snapshot import IncrementalProgress, RangeReport, SnapshotProgress, SnapshotReport
 from wal2lake.pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
 Metadata = dict[str, Any]

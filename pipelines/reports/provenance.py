@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from wal2lake.pipelines.connector.keys import changes_key, snapshot_key, source_key
 from wal2lake.pipelines.connector.site import Site
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from cdc_core.engine.reports import BatchReport, MergeReport, RoundReport
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.engine import BatchReport, MergeReport, RoundReport
+from cdc_core.lake import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.quality import CheckReport, RuleResult, both
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import dagster as dg
 
 from cdc_core.errors import CdcError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from wal2lake.pipelines.connector import catalogue, pause
 from wal2lake.pipelines.connector.partitions import (
     range_partitions,

@@ -15,7 +15,7 @@ from cdc_core.errors import SourceError
 from cdc_core.option import Secret
 from cdc_core.postgres.catalog.money import decimals
 from cdc_core.postgres.catalog.types import TypeCatalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.schema.pg_type import MONEY
 from cdc_core.schema.table import TableId

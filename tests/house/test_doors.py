@@ -9,20 +9,45 @@ import pytest
 from tools.doors import ROOT, Passing, doors, given_out, loaded, pages, passing
 
 PACKAGES = {f"cdc_core.{path.parent.name}" for path in (ROOT / "cdc_core").glob("*/__init__.py")}
-# What is left to do; both may only become shorter.
-WITHOUT_DOOR = {
-    "cdc_core.cli",  # nothing but the program imports it
-    "cdc_core.decode",
-    "cdc_core.engine",
-    "cdc_core.lake",
-    "cdc_core.postgres",
-    "cdc_core.schema",
-    "cdc_core.selection",
-    "cdc_core.snapshot",
-    "cdc_core.types",
+# What is left to do: these may only become fewer.
+WITHOUT_DOOR = {"cdc_core.cli"}  # nothing but the program imports it
+PAST_DOORS = {
+    "cdc_core.lake.delta.data_file.DataFile": ("snapshot/copy", "snapshot/incremental/range_task"),
+    "cdc_core.lake.delta.folder.Folder": ("assemble/prerequisites",),
+    "cdc_core.lake.delta.table.DeltaTable": ("snapshot/copy", "snapshot/notification_table"),
+    "cdc_core.lake.delete_columns.COLUMNS": ("snapshot/copy/description",),
+    "cdc_core.lake.positions.lake_position": ("snapshot/copy/description",),
+    "cdc_core.lake.rows.row_keys.KeyIndex": ("reconcile",),
+    "cdc_core.lake.rows.row_keys.merge_key": ("snapshot/copy",),
+    "cdc_core.lake.rows.survey.stored_visibility": ("snapshot/copy/resume",),
+    "cdc_core.lake.schema.project.SchemaStep": ("engine/schema",),
+    "cdc_core.lake.schema.project.StepColumn": ("engine/schema/steps",),
+    "cdc_core.lake.schema.project.own_columns": ("engine/schema/steps",),
+    "cdc_core.lake.schema.view.SchemaView": ("engine/schema",),
+    "cdc_core.lake.compare.changed_keys.distinct": ("reconcile/partial",),
+    "cdc_core.lake.compare.judge.Between": ("reconcile/compare",),
+    "cdc_core.lake.compare.judge.after_truncate": ("reconcile/compare",),
+    "cdc_core.lake.compare.judge.images_of": ("reconcile/compare",),
+    "cdc_core.lake.compare.judge.is_complete": ("reconcile/compare",),
+    "cdc_core.lake.compare.judge.multiset_left": ("reconcile/compare",),
+    "cdc_core.lake.compare.judge.touched_keys": ("reconcile/repair",),
+    "cdc_core.lake.compare.row_hash.parsed": ("reconcile/source_side",),
+    "cdc_core.lake.compare.rows.is_among": ("reconcile",),
+    "cdc_core.lake.compare.rows.surplus": ("reconcile/compare",),
+    "cdc_core.lake.compare.rows_repair.picked": ("reconcile/compare",),
 }
-MOST_NAMES = {"cdc_core.events": 40, "cdc_core.quality": 35}
-OTHERS = 25
+MOST_NAMES = {
+    "cdc_core.decode": 25,
+    "cdc_core.engine": 96,
+    "cdc_core.events": 40,
+    "cdc_core.lake": 129,
+    "cdc_core.postgres": 69,
+    "cdc_core.quality": 35,
+    "cdc_core.schema": 48,
+    "cdc_core.snapshot": 89,
+    "cdc_core.spark": 25,
+}
+OTHERS = 21
 
 
 def test_each_package_has_a_door():
@@ -30,7 +55,14 @@ def test_each_package_has_a_door():
 
 
 def test_a_package_is_entered_by_its_door_only():
-    assert not [f"{each.file}: {each.module}.{each.name}" for each in passing()]
+    found = {(f"{each.module}.{each.name}", each.file) for each in passing()}
+    known = {(name, file) for name, file in found if file.startswith(tuple(_places(name)))}
+    assert not found - known
+    assert {name for name, _ in known} == set(PAST_DOORS), "remove from PAST_DOORS what is no longer imported"
+
+
+def _places(name: str) -> list[str]:
+    return [f"cdc_core/{place}" for place in PAST_DOORS.get(name, ())]
 
 
 def test_no_door_becomes_wider():
@@ -50,7 +82,7 @@ def test_each_door_loads_what_it_says_to_type_checkers(page):
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.parent.name)
 def test_a_door_is_a_page_that_names_what_it_gives_out(page):
     text = page.read_text(encoding="utf-8").split('"""')[1]
-    assert len(text.splitlines()) <= 70
+    assert len(text.splitlines()) <= 90
     assert not [name for name in given_out(page) if f"``{name}``" not in text]
 
 

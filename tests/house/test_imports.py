@@ -84,7 +84,7 @@ FLOORS = {
         {"options", "refusal"},
         {"sqlstate"},
         {"settings"},
-        {"connect", "known_faults"},
+        {"connection", "known_faults"},
         {"server", "sessions", "heartbeat"},
         {"catalog", "rows"},
         {"replication"},

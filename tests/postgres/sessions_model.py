@@ -10,7 +10,7 @@ import psycopg
 
 from cdc_core.decode.pgoutput import StreamState, sort_segment
 from cdc_core.decode.pgoutput.in_progress import InProgressTranslator
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.stream import ReplicationStream

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.schema.pg_type import PgType, TypeKind
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.schema.options import KeyRule
 from cdc_core.schema.table import TableId

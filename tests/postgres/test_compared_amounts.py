@@ -11,7 +11,7 @@ import pytest
 
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.reconcile.amounts import ComparedAmounts
 from cdc_core.reconcile.source_side import typed
 from cdc_core.schema.pg_type import PgType

@@ -10,7 +10,7 @@ import pytest
 
 from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.option import Secret
-from cdc_core.postgres.connect import connect, connect_with, connection_string
+from cdc_core.postgres.connection import connect, connect_with, connection_string
 from cdc_core.postgres.options import PostgresOptions, SslMode
 from cdc_core.postgres.settings import use_roles_settings
 from tests.support.cluster import Cluster

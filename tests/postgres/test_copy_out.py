@@ -13,7 +13,7 @@ import pytest
 from cdc_core.engine.status import source_rows
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.connection import connect, connection_string
 from cdc_core.postgres.options import PostgresOptions, SslMode
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, copy_sql, own_rows_sql, select_sql

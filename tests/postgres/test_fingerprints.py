@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connection import Connection, connect
 from cdc_core.schema.changes import ChangeKind
 from cdc_core.schema.fingerprint import Fingerprint
 from cdc_core.schema.relation import Relation, ReplicaIdentity

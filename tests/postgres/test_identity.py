@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cdc_core.errors import SourceError, TransientError
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connection import Connection, connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.replication.stream_identity import server_mark, stream_facts

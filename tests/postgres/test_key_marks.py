@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connection import Connection, connect
 from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import keeps_key
 from tests.support.cluster import Cluster

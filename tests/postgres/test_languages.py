@@ -13,7 +13,7 @@ import pytest
 
 from cdc_core.errors import CdcError, InUseError, PluginError, ServerBusyError, SourceError
 from cdc_core.option import Secret
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.stream import ReplicationStream

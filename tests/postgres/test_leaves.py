@@ -9,7 +9,7 @@ import pytest
 
 from cdc_core.option import Secret
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.replication.partition_names import silent_partitions, unlike_partitions
 from cdc_core.postgres.rows.copy_out import select_sql
 from cdc_core.schema.table import TableId

@@ -15,7 +15,7 @@ import pytest
 
 from cdc_core.errors import PluginError
 from cdc_core.option import Secret
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight import Finding, run_checks
 from cdc_core.postgres.preflight.script import script

@@ -15,7 +15,7 @@ from cdc_core.decode.pgoutput import StreamState, decode_rows, sort_segment
 from cdc_core.decode.plugins import translator
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.known_faults import concerned_tables
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication.seen_relations import SeenRelations

@@ -11,7 +11,7 @@ import pytest
 
 from cdc_core.errors import SourceError
 from cdc_core.option import Secret
-from cdc_core.postgres.connect import connect, connect_with, connection_string
+from cdc_core.postgres.connection import connect, connect_with, connection_string
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight.check import run_checks
 from cdc_core.postgres.preflight.script import REPLICATION

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cdc_core.option import Secret
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.preflight import Finding, FindingSeverity, run_checks, script
 from cdc_core.postgres.replication import slot

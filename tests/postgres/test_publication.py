@@ -10,7 +10,7 @@ import pytest
 from cdc_core.errors import ConfigError, SourceError
 from cdc_core.option import Secret
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connection import Connection, connect
 from cdc_core.postgres.options import IdentityRule, PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.replication import publication
 from cdc_core.postgres.replication.publication import PublicationChange

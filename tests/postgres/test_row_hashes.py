@@ -12,7 +12,7 @@ from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.connection import connect, connection_string
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copy_chunks, own_rows_sql
 from cdc_core.reconcile.source_side import typed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.preflight.tables.identities import verdicts
 from cdc_core.schema.evolution import decide
 from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity

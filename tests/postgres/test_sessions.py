@@ -12,7 +12,7 @@ import pytest
 
 from cdc_core.errors import InUseError
 from cdc_core.postgres import source as source_module
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.sessions import SessionFile, Sessions
 from cdc_core.postgres.source import Source
 from cdc_core.selection.options import SelectionOptions

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_core.errors import ConfigError, PluginError, SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connection import Connection, connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.stream import ReplicationStream

@@ -13,7 +13,7 @@ import pytest
 from cdc_core.decode.segment import FRAME_HEADER, Segment
 from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect
+from cdc_core.postgres.connection import Connection, connect
 from cdc_core.postgres.options import LsnFlushMode, OutputPlugin, PostgresOptions, SslMode
 from cdc_core.postgres.replication import slot
 from cdc_core.postgres.replication.plugin import checked

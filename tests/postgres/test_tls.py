@@ -14,7 +14,7 @@ import trustme
 
 from cdc_core.errors import SourceError
 from cdc_core.option import Secret
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import PostgresOptions, SslMode
 from tests.support.cluster import Cluster, binaries
 from tests.support.postgres_options import options_for

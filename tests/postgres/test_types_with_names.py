@@ -6,7 +6,7 @@ import pytest
 
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.catalog.types import PINNED, TypeCatalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.preflight.tables.identities import verdicts
 from cdc_core.selection.options import SelectionOptions
 from tests.support.postgres_options import options_for

@@ -19,7 +19,7 @@ from cdc_core.decode.copy_text import decode_copy
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.options import TypeOptions

@@ -21,7 +21,7 @@ from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.errors import SourceError
 from cdc_core.option import Secret
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.connection import connect, connection_string
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import publication, slot
 from cdc_core.postgres.replication.stream import ReplicationStream

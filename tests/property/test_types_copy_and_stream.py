@@ -23,7 +23,7 @@ from cdc_core.decode.raw_columns import RawColumns, TupleBatch
 from cdc_core.lake.rows.change_rows import RESCUED, RowTyper
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.connection import connect, connection_string
 from cdc_core.postgres.replication import publication, slot
 from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.rows.copy_out import SnapshotHolder, copy_chunks, select_sql

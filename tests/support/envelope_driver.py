@@ -22,7 +22,7 @@ from cdc_core.events.envelope.snapshot_events import SnapshotRecords
 from cdc_core.events.envelope.stream_events import StreamRecords
 from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect, connection_string
+from cdc_core.postgres.connection import connect, connection_string
 from cdc_core.postgres.replication import plugin, publication, slot
 from cdc_core.postgres.replication.seen_relations import SeenRelations
 from cdc_core.postgres.replication.stream import ReplicationStream

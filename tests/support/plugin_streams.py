@@ -14,7 +14,7 @@ from cdc_core.decode.plugins import translator
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.replication import plugin, slot
 from cdc_core.postgres.replication.seen_relations import SeenRelations

@@ -18,7 +18,7 @@ from cdc_core.demo.server import DemoServer
 from cdc_core.errors import TransientError
 from cdc_core.lake.compare.differences import State
 from cdc_core.observe.static_pages import data_docs_url
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.schema.table import TableId
 from tests.support.waits import patient, unmet_by, wait_until
 

@@ -14,17 +14,14 @@ from cdc_core.assemble.kafka import opened_events
 from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.signals.own_file import own_signals
-from cdc_core.engine.reports import Status, StreamReport, Until
-from cdc_core.engine.stream.meter import connected
-from cdc_core.engine.stream.run import Hooks
+from cdc_core.engine import Hooks, Status, StreamReport, Until, connected
 from cdc_core.errors import TransientError
 from cdc_core.events import KafkaPosition
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import SlotOffer, StreamEnd, Takeover
-from cdc_core.postgres.preflight.finding import Finding
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.postgres import Finding, Source
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.snapshot import SnapshotReport
 
 _log = logging.getLogger(__name__)
 

@@ -19,29 +19,36 @@ from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.sinks import open_lake_sink
 from cdc_core.assemble.slot_destination import OpenedSink, SinkParts, SlotStart
 from cdc_core.assemble.table_snapshots import leave_unread_to_stream
-from cdc_core.engine.reading.delivered import DeliveredFilter
-from cdc_core.engine.reports import Status, StreamReport, StreamStatus, Until
-from cdc_core.engine.start.clashes import clash_findings
-from cdc_core.engine.start.continuity import Continuity, continuity_finding, stream_status
-from cdc_core.engine.start.handover import Proved
-from cdc_core.engine.start.held import require_read
-from cdc_core.engine.start.misfits import misfits
-from cdc_core.engine.start.recorded_stream import RecordedStream
-from cdc_core.engine.start.takeover import LakeTakeover, end_of_lake
-from cdc_core.engine.status import incremental_status, lake_status, own_table_status
-from cdc_core.engine.stream.meter import Meter
-from cdc_core.engine.stream.renewed import with_new_senders
-from cdc_core.engine.stream.run import Hooks
+from cdc_core.engine import (
+    Continuity,
+    DeliveredFilter,
+    Hooks,
+    LakeTakeover,
+    Meter,
+    Proved,
+    RecordedStream,
+    Status,
+    StreamReport,
+    StreamStatus,
+    Until,
+    clash_findings,
+    continuity_finding,
+    end_of_lake,
+    incremental_status,
+    lake_status,
+    misfits,
+    own_table_status,
+    require_read,
+    stream_status,
+    with_new_senders,
+)
 from cdc_core.errors import CdcError, ConfigError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import SlotOffer, StreamEnd
-from cdc_core.postgres.preflight.finding import Finding, bad
-from cdc_core.postgres.source import Source
-from cdc_core.schema.pg_type import PgType
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.tables import TableSelection
-from cdc_core.snapshot.notifications import Notifier, OnNotification
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.postgres import Finding, Source, bad
+from cdc_core.schema import PgType, TableId, TableSchema
+from cdc_core.selection import TableSelection
+from cdc_core.snapshot import Notifier, OnNotification, SnapshotReport
 
 
 class LakeDestination(Destination):

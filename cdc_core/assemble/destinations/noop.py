@@ -10,17 +10,10 @@ from cdc_core.assemble.destination import Destination, SnapshotCall, StreamCall
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.operations import stream
 from cdc_core.assemble.slot_destination import OpenedSink, SinkParts, SlotStart
-from cdc_core.engine.reports import StreamReport, Until
-from cdc_core.engine.start.handover import Proved
-from cdc_core.engine.stream.meter import Meter
-from cdc_core.engine.stream.noop import NoopSink
-from cdc_core.engine.stream.renewed import with_new_senders
-from cdc_core.engine.stream.run import Hooks
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.modes import mode_actions
-from cdc_core.snapshot.notifications import Notifier, OnNotification
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.engine import Hooks, Meter, NoopSink, Proved, StreamReport, Until, with_new_senders
+from cdc_core.postgres import Source
+from cdc_core.schema import TableSchema
+from cdc_core.snapshot import Notifier, OnNotification, SnapshotReport, mode_actions
 
 
 class NoDestination(Destination):

@@ -14,7 +14,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.events import FILE_SETTING, OffsetInSlot, OffsetPlace, stored_offset
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import AdoptReport, SlotOffer
-from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres import slot as slots
 
 
 @dataclass(frozen=True, slots=True)

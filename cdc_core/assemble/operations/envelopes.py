@@ -7,12 +7,10 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.events import Events, envelope_context
-from cdc_core.engine.reports import Until
+from cdc_core.engine import Until
 from cdc_core.errors import ConfigError
 from cdc_core.events import EnvelopeOutput
-from cdc_core.snapshot.modes import mode_actions
-from cdc_core.snapshot.notifications import Notification, Notifier
-from cdc_core.snapshot.signals.channels import Inbox
+from cdc_core.snapshot import Inbox, Notification, Notifier, mode_actions
 
 
 def envelopes(

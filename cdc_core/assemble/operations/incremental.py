@@ -22,15 +22,24 @@ from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.range_reads import range_reads
 from cdc_core.errors import CdcError, InUseError, LockedError, SourceError, TableError, TransientError
-from cdc_core.postgres.source import Source
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.incremental.progress import Collection
-from cdc_core.snapshot.incremental.range_reads import Planned, RangeRead, RangeReads
-from cdc_core.snapshot.incremental.reports import IncrementalProgress, KeyRange, RangeReport
-from cdc_core.snapshot.incremental.staged import RangeFacts, RangeToRead
-from cdc_core.snapshot.notifications import INCREMENTAL, Notifier, ScanStatus, SnapshotStatus
-from cdc_core.snapshot.unsent import UnsentChanges
+from cdc_core.postgres import Source
+from cdc_core.schema import TableId, TableSchema, row_key
+from cdc_core.snapshot import (
+    INCREMENTAL,
+    Collection,
+    IncrementalProgress,
+    KeyRange,
+    Notifier,
+    Planned,
+    RangeFacts,
+    RangeRead,
+    RangeReads,
+    RangeReport,
+    RangeToRead,
+    ScanStatus,
+    SnapshotStatus,
+    UnsentChanges,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -251,8 +260,7 @@ class _Job:
         ranges: list[_Range],
         locked: dict[TableId, CdcError],
     ) -> None:
-        from cdc_core.lake.schema.lake_schema import lake_properties
-        from cdc_core.lake.stores.staged_rows import StagedRows
+        from cdc_core.lake import StagedRows, lake_properties
 
         self._context = context
         self._reads = reads
@@ -367,8 +375,8 @@ class _Job:
         return [each for each in self._ranges if each.is_staged and each.report is None]
 
     def _discarded(self) -> dict[tuple[str, int], str]:
-        from cdc_core.lake.stores.progress_log import ProgressLog
-        from cdc_core.snapshot.incremental.lake_progress import LakeProgress
+        from cdc_core.lake import ProgressLog
+        from cdc_core.snapshot import LakeProgress
 
         text = ProgressLog(self._context.lake.paths.incremental, 0).read()
         return {(one.request, one.number): one.reason for one in LakeProgress.from_json(text).discarded}

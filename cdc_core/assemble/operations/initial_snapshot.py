@@ -11,17 +11,10 @@ from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import require_rules
 from cdc_core.assemble.table_snapshots import take
-from cdc_core.engine.reading.continuity import Break
-from cdc_core.engine.start.clashes import without_clashes
-from cdc_core.engine.start.continuity import Continuity
-from cdc_core.engine.start.handover import Proved
-from cdc_core.engine.start.recorded_stream import RecordedStream
-from cdc_core.engine.start.unread import say_unread
-from cdc_core.postgres.replication.slot import SlotInfo
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.modes import ModeActions
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.engine import Break, Continuity, Proved, RecordedStream, say_unread, without_clashes
+from cdc_core.postgres import SlotInfo, Source
+from cdc_core.schema import TableSchema
+from cdc_core.snapshot import ModeActions, SnapshotReport
 from cdc_core.spark import GivenSession
 
 _log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.errors import TableError, UnreadableError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.lake.write.maintain import MaintenanceResult
+    from cdc_core.lake import MaintenanceResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,7 @@ def maintain(
 
     Raises TableError if a given table is not in the lake; UnreadableError, once all others are maintained.
     """
-    from cdc_core.lake.spark.register import register
-    from cdc_core.lake.stores.round_lookup import renew_newest
-    from cdc_core.lake.stores.schema_log import SchemaLog
-    from cdc_core.lake.write.maintain import Retention, maintain
+    from cdc_core.lake import Retention, SchemaLog, maintain, register, renew_newest
 
     context.config.require_lake()
     options, paths = context.config.lake, context.lake.paths

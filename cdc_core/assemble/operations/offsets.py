@@ -5,7 +5,7 @@ from __future__ import annotations
 from cdc_core.assemble.context import RunContext
 from cdc_core.errors import SourceError
 from cdc_core.offsets import HandBack, offset_json
-from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres import slot as slots
 
 
 def offsets(context: RunContext, connector: str = "") -> HandBack:

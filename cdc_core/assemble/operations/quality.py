@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
-from cdc_core.engine.reports import LakeJudgement
+from cdc_core.engine import LakeJudgement
 from cdc_core.errors import CdcError, ConfigError, NotJudgedError, UnreadableError
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
+from cdc_core.schema import TableId, TableSchema, streamed
 
 if TYPE_CHECKING:
-    from cdc_core.lake.checks.table_checks import TableChecks
+    from cdc_core.lake import TableChecks
     from cdc_core.quality import SuiteReport
 
 _RULES = "wal2lake.quality.rules.path"
@@ -57,7 +56,7 @@ def test(
 
 
 def _judged(context: RunContext, checks: TableChecks, table: TableSchema) -> LakeJudgement:
-    from cdc_core.lake.table import LakeTable
+    from cdc_core.lake import LakeTable
 
     started = time.monotonic()
     try:

@@ -14,19 +14,14 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.own_file import lake_digest
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.start.recorded_stream import expect_server
+from cdc_core.engine import TableRegistry, expect_server
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.selection.options import ROW_OPERATIONS
+from cdc_core.postgres import ChunkConnection, Source
+from cdc_core.schema import TableId, TableSchema, streamed
+from cdc_core.selection import ROW_OPERATIONS
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
-    from cdc_core.lake.compare.changelog import ChangelogCheck
-    from cdc_core.lake.compare.target import Records
-    from cdc_core.lake.stores.reconciliations import ReconciliationLog
+    from cdc_core.lake import ChangelogCheck, ReconciliationLog, Records
     from cdc_core.reconcile import ComparedPart, Comparisons, ReconcileReport, RepairRun, SlotChanges, TableResult
 
 
@@ -126,7 +121,7 @@ def _comparisons(
 
 
 def _changelog_check(context: RunContext, records: Records, asked: ReconcileRequest) -> ChangelogCheck:
-    from cdc_core.lake.compare.changelog import ChangelogCheck
+    from cdc_core.lake import ChangelogCheck
 
     most_bytes = context.config.reconcile.reconcile_changelog_bytes
     return ChangelogCheck(records.paths, records.scope, asked.limit, most_bytes)
@@ -137,7 +132,7 @@ def _journal(context: RunContext) -> Path:
 
 
 def _log(context: RunContext) -> ReconciliationLog:
-    from cdc_core.lake.stores.reconciliations import ReconciliationLog
+    from cdc_core.lake import ReconciliationLog
 
     config = context.config
     keep = config.reconcile.reconcile_keep_days
@@ -146,8 +141,7 @@ def _log(context: RunContext) -> ReconciliationLog:
 
 def _part(context: RunContext, asked: ReconcileRequest, tables: Sequence[TableId]) -> ComparedPart:
     """Which rows are compared; a table that was never compared as a whole is."""
-    from cdc_core.lake.epochs import epoch_of
-    from cdc_core.lake.stores.reconciliations import read_reconciliations
+    from cdc_core.lake import epoch_of, read_reconciliations
     from cdc_core.reconcile import ComparedPart
 
     if asked.sample is not None:
@@ -173,9 +167,7 @@ def _repair_run(
     tables: Sequence[TableSchema],
 ) -> Iterator[RepairRun]:
     """What repairs tables, beside a run or without one."""
-    from cdc_core.lake.slice.lake_tables import LakeTables
-    from cdc_core.lake.slice.task import SliceTask
-    from cdc_core.lake.slice.write import LakeWriter
+    from cdc_core.lake import LakeTables, LakeWriter, SliceTask
     from cdc_core.reconcile import Repair, RepairRun
 
     config = context.config
@@ -200,7 +192,7 @@ def _gone(
     source: Source, records: Records, captured: Sequence[TableSchema], tables: Sequence[TableId] | None
 ) -> list[TableId]:
     """Return those of ``tables`` (None: of all) that have a lake table, and that the source does not have any more."""
-    from cdc_core.lake.table import LakeTable
+    from cdc_core.lake import LakeTable
 
     known = {table.id for table in captured}
     found = []
@@ -212,10 +204,7 @@ def _gone(
 
 
 def _records(context: RunContext) -> Records:
-    from cdc_core.lake.compare.target import Records
-    from cdc_core.lake.epochs import epoch_of
-    from cdc_core.lake.stores.schema_log import SchemaLog
-    from cdc_core.lake.stores.snapshot_log import read_snapshots
+    from cdc_core.lake import Records, SchemaLog, epoch_of, read_snapshots
 
     config, paths, scope = context.config, context.lake.paths, context.lake.scope
     return Records(

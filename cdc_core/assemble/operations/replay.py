@@ -12,20 +12,13 @@ from cdc_core.assemble.quality import table_checks
 from cdc_core.assemble.signals.requests import ask_stream, snapshot_of
 from cdc_core.assemble.sinks import open_lake
 from cdc_core.assemble.table_snapshots import take
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.reports import ReplayReport, RoundReport
-from cdc_core.engine.round.lake_sink import LakeSink
-from cdc_core.engine.start.continuity import Continuity
-from cdc_core.engine.start.recorded_stream import RecordedStream
+from cdc_core.engine import Continuity, LakeSink, RecordedStream, ReplayReport, RoundReport, TableRegistry
 from cdc_core.errors import InUseError, TableError
-from cdc_core.lake.slice.order import Replay
-from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake import QuarantineReport, Replay
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.reports import OnProgress
-from cdc_core.snapshot.signals.parse import REPLAY_TABLE
+from cdc_core.postgres import Source
+from cdc_core.schema import TableId, TableSchema, streamed
+from cdc_core.snapshot import REPLAY_TABLE, OnProgress
 
 
 def replay(
@@ -105,7 +98,7 @@ def _merged(sink: LakeSink, reached: Lsn, replays: Mapping[TableId, Replay]) -> 
 
 def _require_read(context: RunContext, table: TableSchema) -> None:
     """Raise TableError for a table that was never read, unless it is paused or to be read: it has nothing to replay."""
-    from cdc_core.lake.stores.schema_log import SchemaLog
+    from cdc_core.lake import SchemaLog
 
     if context.lake.known([table]):
         return

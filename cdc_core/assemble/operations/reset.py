@@ -14,12 +14,10 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.own_file import lake_digest, own_signals
-from cdc_core.engine.run_state import ReachedFile, RereadsFile, WaitingFile
+from cdc_core.engine import ReachedFile, RereadsFile, WaitingFile
 from cdc_core.errors import LakeError
-from cdc_core.postgres.connect import connect
-from cdc_core.postgres.options import PublicationAutocreateMode
-from cdc_core.postgres.replication import publication
-from cdc_core.postgres.replication import slot as slots
+from cdc_core.postgres import PublicationAutocreateMode, connect, publication
+from cdc_core.postgres import slot as slots
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,10 @@ from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.errors import ConfigError, SourceError, TableError, TransientError
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableSchema
-from cdc_core.selection.event_key import key_columns
-from cdc_core.selection.tables import table_matcher
-from cdc_core.snapshot.incremental.chunk import unique_keys
-from cdc_core.snapshot.signals.channels import append_signal
-from cdc_core.snapshot.signals.parse import (
+from cdc_core.postgres import ChunkConnection
+from cdc_core.schema import TableSchema, row_key
+from cdc_core.selection import key_columns, table_matcher
+from cdc_core.snapshot import (
     REPLAY_TABLE,
     REREAD_TABLE,
     ExecuteSnapshot,
@@ -26,7 +22,9 @@ from cdc_core.snapshot.signals.parse import (
     Signal,
     SnapshotKind,
     action_of,
+    append_signal,
     read_signal,
+    unique_keys,
 )
 
 _log = logging.getLogger(__name__)

@@ -9,16 +9,11 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.prerequisites import chosen_tables
 from cdc_core.assemble.signals.requests import ask_stream, snapshot_of
 from cdc_core.assemble.table_snapshots import take
-from cdc_core.engine.start.clashes import without_clashes
-from cdc_core.engine.start.continuity import Continuity
-from cdc_core.engine.start.recorded_stream import RecordedStream
-from cdc_core.engine.start.unread import say_unread
+from cdc_core.engine import Continuity, RecordedStream, say_unread, without_clashes
 from cdc_core.errors import InUseError
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.notifications import OnNotification
-from cdc_core.snapshot.reports import OnProgress, SnapshotReport
-from cdc_core.snapshot.signals.parse import REREAD_TABLE
+from cdc_core.postgres import Source
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.snapshot import REREAD_TABLE, OnNotification, OnProgress, SnapshotReport
 
 
 def snapshot(

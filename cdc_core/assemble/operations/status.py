@@ -9,22 +9,13 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.effects import effects_check
 from cdc_core.assemble.prerequisites import folder_finding
 from cdc_core.assemble.signal_topic import channel_findings
-from cdc_core.engine.reports import Status
-from cdc_core.engine.run_state import RereadsFile, WaitingFile
-from cdc_core.engine.status import source_rows
+from cdc_core.engine import RereadsFile, Status, WaitingFile, source_rows
 from cdc_core.errors import CdcError, SourceError, TransientError
-from cdc_core.postgres.connect import Connection, connect
-from cdc_core.postgres.preflight.check import run_checks
-from cdc_core.postgres.preflight.finding import Finding, bad
-from cdc_core.postgres.replication import plugin
-from cdc_core.postgres.replication import slot as slots
-from cdc_core.postgres.replication.slot import SlotInfo
-from cdc_core.postgres.server import wal_end
-from cdc_core.postgres.source import is_claimed
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.tables import TableSelection
-from cdc_core.snapshot.modes import mode_actions
-from cdc_core.snapshot.signals.actions import load_actions
+from cdc_core.postgres import Connection, Finding, SlotInfo, bad, connect, is_claimed, plugin, run_checks, wal_end
+from cdc_core.postgres import slot as slots
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.selection import TableSelection
+from cdc_core.snapshot import load_actions, mode_actions
 
 
 def check(context: RunContext, administrator: str | None = None) -> list[Finding]:

@@ -13,26 +13,30 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.destination import Beside, StreamCall
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.slot_destination import SinkParts, SlotDestination, SlotStart
-from cdc_core.engine.reading.batch_builder import BatchBuilder
-from cdc_core.engine.reading.continuity import BrokenStreamError
-from cdc_core.engine.reading.segment_sorter import SegmentSorter
-from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.reports import RENEWAL, StreamReport, Until
-from cdc_core.engine.stream.confirmations import Confirmations
-from cdc_core.engine.stream.meter import Meter, connected
-from cdc_core.engine.stream.renewed import needing_sender, note_sender
-from cdc_core.engine.stream.run import Hooks, StreamRun
+from cdc_core.engine import (
+    RENEWAL,
+    BatchBounds,
+    BatchBuilder,
+    BrokenStreamError,
+    Confirmations,
+    Hooks,
+    Meter,
+    SegmentSorter,
+    SlotReader,
+    StreamReport,
+    StreamRun,
+    TableRegistry,
+    Until,
+    connected,
+    needing_sender,
+    note_sender,
+)
 from cdc_core.errors import SourceError, UnreachableError
-from cdc_core.lake.rows.spool import Spool
+from cdc_core.lake import Spool
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection
-from cdc_core.postgres.heartbeat import HeartbeatAction
-from cdc_core.postgres.replication.stream import ReplicationStream
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.notifications import Notifier
+from cdc_core.postgres import Connection, HeartbeatAction, ReplicationStream, Source
+from cdc_core.schema import TableSchema, streamed
+from cdc_core.snapshot import Notifier
 from cdc_core.spark import SessionStart
 
 

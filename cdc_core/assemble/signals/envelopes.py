@@ -10,15 +10,19 @@ from cdc_core.assemble.signals.kafka import kafka_channel
 from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
 from cdc_core.assemble.signals.source_table import signal_table
 from cdc_core.events import EnvelopeSignals, TableRows
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.postgres.source import Source
-from cdc_core.snapshot.incremental.progress import Progress
-from cdc_core.snapshot.incremental.reader import ChunkReader
-from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots, Watermarks
-from cdc_core.snapshot.notifications import Notifier
-from cdc_core.snapshot.signals.actions import load_actions
-from cdc_core.snapshot.signals.channels import Channel, FileChannel, Inbox
-from cdc_core.snapshot.signals.processor import SignalProcessor
+from cdc_core.postgres import ChunkConnection, Source
+from cdc_core.snapshot import (
+    Channel,
+    ChunkReader,
+    FileChannel,
+    Inbox,
+    IncrementalSnapshots,
+    Notifier,
+    Progress,
+    SignalProcessor,
+    Watermarks,
+    load_actions,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cdc_core.assemble.signal_topic import signal_topic
 from cdc_core.config import ConnectorConfig
-from cdc_core.snapshot.signals.parse import MalformedSignalError, Signal, read_line
+from cdc_core.snapshot import MalformedSignalError, Signal, read_line
 
 if TYPE_CHECKING:
     from cdc_core.events import SignalTopic

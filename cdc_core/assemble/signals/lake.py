@@ -14,30 +14,33 @@ from cdc_core.assemble.signals.own_file import OWN_INTERVAL_MS, own_signals
 from cdc_core.assemble.signals.source_table import signal_table
 from cdc_core.assemble.slot_destination import SinkParts
 from cdc_core.assemble.table_snapshots import blocking_snapshot
-from cdc_core.engine.backfill.blocking import BlockingSnapshots
-from cdc_core.engine.backfill.snapshots import LakeSnapshots
-from cdc_core.engine.backfill.stored import StoredProgress
-from cdc_core.engine.reading.batch_builder import SignalTable
-from cdc_core.engine.round.lake_sink import LakeSink
-from cdc_core.engine.stream.requests import TableRequests
-from cdc_core.engine.stream.signal_sink import SignalSink
+from cdc_core.engine import (
+    BlockingSnapshots,
+    LakeSink,
+    LakeSnapshots,
+    SignalSink,
+    SignalTable,
+    StoredProgress,
+    TableRequests,
+)
 from cdc_core.errors import CdcError
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.schema.lake_schema import lake_properties
-from cdc_core.lake.stores.progress_log import ProgressLog
-from cdc_core.lake.stores.staged_rows import StagedRows
-from cdc_core.postgres.source import Source
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.incremental.lake_progress import LakeProgress
-from cdc_core.snapshot.incremental.progress import Collection
-from cdc_core.snapshot.incremental.queue import SnapshotQueue
-from cdc_core.snapshot.reports import SnapshotReport
-from cdc_core.snapshot.signals.actions import load_actions
-from cdc_core.snapshot.signals.channels import Channel, FileChannel, Forwarding, Inbox
-from cdc_core.snapshot.signals.processor import SignalProcessor
-from cdc_core.snapshot.unsent import UnsentChanges, published_digest
+from cdc_core.lake import ProgressLog, StagedRows, epoch_of, lake_properties
+from cdc_core.postgres import Source
+from cdc_core.schema import TableId, TableSchema, row_key, streamed
+from cdc_core.snapshot import (
+    Channel,
+    Collection,
+    FileChannel,
+    Forwarding,
+    Inbox,
+    LakeProgress,
+    SignalProcessor,
+    SnapshotQueue,
+    SnapshotReport,
+    UnsentChanges,
+    load_actions,
+    published_digest,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -13,12 +13,11 @@ from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.signals.own_file import own_signals
-from cdc_core.engine.stream.requests import answer_file
+from cdc_core.engine import answer_file
 from cdc_core.errors import InUseError, TableError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.reports import SnapshotReport
-from cdc_core.snapshot.signals.channels import append_signal, withdraw_signal
+from cdc_core.schema import TableId
+from cdc_core.snapshot import SnapshotReport, append_signal, withdraw_signal
 
 _log = logging.getLogger(__name__)
 

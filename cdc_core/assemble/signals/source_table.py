@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import Source
+from cdc_core.schema import TableSchema
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.decode.row_writer import RowGroup
 from cdc_core.decode.wire import Wire
 from cdc_core.errors import ProtocolError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _NEW_TAG, _OLD_TAG, _INFO_TAG = 0x2A, 0x32, 0x3A
 _NAME_TAG, _TYPE_TAG = 0x0A, 0x10

@@ -37,8 +37,7 @@ from cdc_core.decode.pgoutput.transactions import (
 from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.decode.segment import Segment
 from cdc_core.errors import ProtocolError
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import Relation, TableSchema
 
 Describe = Callable[[Relation, int], TableSchema | None]
 

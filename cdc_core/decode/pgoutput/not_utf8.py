@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from cdc_core.decode.pgoutput.tuples import decode_rows
 from cdc_core.errors import NotUtf8Error
-from cdc_core.schema.relation import Relation
+from cdc_core.schema import Relation
 
 
 def separated(raw: pa.RecordBatch, relation: Relation) -> tuple[pa.RecordBatch, pa.RecordBatch, NotUtf8Error | None]:

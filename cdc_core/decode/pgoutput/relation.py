@@ -6,7 +6,7 @@ import struct
 
 from cdc_core.decode.pgoutput.cursor import Cursor
 from cdc_core.errors import ProtocolError
-from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
+from cdc_core.schema import Relation, RelationColumn, ReplicaIdentity
 
 _IDENTITIES = {ord(member.value): member for member in ReplicaIdentity}
 _KEY_FLAG = 1

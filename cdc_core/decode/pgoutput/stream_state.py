@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import Relation, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

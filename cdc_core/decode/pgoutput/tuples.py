@@ -11,7 +11,7 @@ from cdc_core.decode.byte_reader import ByteReader
 from cdc_core.decode.gather import as_text, concat, gather_binary, null_text
 from cdc_core.decode.raw_columns import RawColumns, TupleBatch
 from cdc_core.errors import ProtocolError
-from cdc_core.schema.relation import Relation
+from cdc_core.schema import Relation
 
 # Rows decoded at once: enough to amortise numpy's call overhead, few enough for their bytes to remain in the CPU cache.
 CHUNK_ROWS = 10_000

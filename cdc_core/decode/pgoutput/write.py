@@ -16,7 +16,7 @@ from cdc_core.clock import POSTGRES_EPOCH_US
 from cdc_core.decode.pgoutput.relation import relation_message
 from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.decode.segment import FRAME_HEADER, Segment
-from cdc_core.schema.relation import Relation
+from cdc_core.schema import Relation
 
 _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
 _KINDS = np.array([ord("O"), ord("K")], dtype=np.uint8)

@@ -19,7 +19,7 @@ from cdc_core.decode.raw_columns import RawColumns
 from cdc_core.decode.row_writer import RowGroup
 from cdc_core.decode.wal2json.json_bytes import JsonBytes, JsonValues, Path, leaves, plain
 from cdc_core.errors import ProtocolError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _CHUNK_ROWS = 8192
 _BYTEA = 17

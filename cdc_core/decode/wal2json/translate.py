@@ -23,7 +23,7 @@ from cdc_core.decode.wal2json.json_bytes import JsonBytes, leaves, plain
 from cdc_core.decode.wal2json.rows import JsonRowPlaces, decode
 from cdc_core.errors import ProtocolError
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _ACTION, _KIND = b'{"action":"', b'{"kind":"'
 _END, _OUTSIDE = b"]}", b'{"change":['

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from cdc_core import failpoints
 from cdc_core.errors import CdcError, TransientError
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.notifications import BLOCKING, Notifier, ScanStatus, SnapshotStatus
-from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.schema import TableId
+from cdc_core.snapshot import BLOCKING, Notifier, ScanStatus, SnapshotReport, SnapshotStatus
 
 _log = logging.getLogger(__name__)
 

@@ -19,14 +19,21 @@ from cdc_core.engine.backfill.pace import Pace
 from cdc_core.engine.backfill.staged_writes import MAX_TRIES, StagedWrites
 from cdc_core.engine.backfill.stored import StoredProgress
 from cdc_core.errors import CdcError, LockedError, OlderTransactionsError, TransientError
-from cdc_core.lake.stores.range_plans import RangePlan
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.lake_progress import MAX_PASSES, Request, Search
-from cdc_core.snapshot.incremental.progress import Collection
-from cdc_core.snapshot.incremental.queue import SnapshotQueue
-from cdc_core.snapshot.incremental.range_reads import Planned, RangeRead, RangeReads
-from cdc_core.snapshot.incremental.staged import RangeToRead
-from cdc_core.snapshot.notifications import ScanStatus, SnapshotStatus
+from cdc_core.lake import RangePlan
+from cdc_core.schema import TableId
+from cdc_core.snapshot import (
+    MAX_PASSES,
+    Collection,
+    Planned,
+    RangeRead,
+    RangeReads,
+    RangeToRead,
+    Request,
+    ScanStatus,
+    Search,
+    SnapshotQueue,
+    SnapshotStatus,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -31,14 +31,10 @@ from cdc_core.engine.backfill.range_requests import RangeRequests
 from cdc_core.engine.backfill.staged_writes import StagedWrites, Wrote
 from cdc_core.engine.backfill.stored import StoredProgress
 from cdc_core.errors import CdcError
-from cdc_core.lake.stores.staged_rows import StagedRows
+from cdc_core.lake import StagedRows
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.incremental.queue import SnapshotQueue
-from cdc_core.snapshot.incremental.range_reads import RangeReads
-from cdc_core.snapshot.notifications import SnapshotStatus
-from cdc_core.snapshot.signals.processor import SignalProcessor
-from cdc_core.snapshot.signals.rows import SignalRow
+from cdc_core.schema import TableId
+from cdc_core.snapshot import RangeReads, SignalProcessor, SignalRow, SnapshotQueue, SnapshotStatus
 
 _log = logging.getLogger(__name__)
 

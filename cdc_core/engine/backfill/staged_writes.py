@@ -36,15 +36,9 @@ from cdc_core.errors import (
     OlderTransactionsError,
     RereadNeededError,
 )
-from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome
-from cdc_core.lake.slice.order import Merge
-from cdc_core.lake.stores.staged_rows import StagedRows
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.snapshot.incremental.lake_progress import Discarded, Search
-from cdc_core.snapshot.incremental.range_reads import RangeRead, RangeReads
-from cdc_core.snapshot.incremental.staged import StagedRange
-from cdc_core.snapshot.incremental.window import is_unaltered
+from cdc_core.lake import ChunkOrder, ChunkOutcome, Merge, StagedRows
+from cdc_core.schema import TableId, TableSchema, streamed
+from cdc_core.snapshot import Discarded, RangeRead, RangeReads, Search, StagedRange, is_unaltered
 
 _log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cdc_core.lake.stores.progress_log import ProgressLog
-from cdc_core.snapshot.incremental.lake_progress import Discarded, LakeProgress
+from cdc_core.lake import ProgressLog
+from cdc_core.snapshot import Discarded, LakeProgress
 
 
 class StoredProgress:

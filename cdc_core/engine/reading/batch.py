@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.signals.rows import SignalRow
+from cdc_core.lake import ChangelogPosition, StreamTable
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.snapshot import SignalRow
 
 
 def rows_in_changelog(held: ChangelogPosition, raw: pa.RecordBatch) -> np.ndarray | None:

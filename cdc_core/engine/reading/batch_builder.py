@@ -9,18 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.stream_state import Truncate
-from cdc_core.decode.raw_batch import RAW_SCHEMA
+from cdc_core.decode import RAW_SCHEMA, Truncate
 from cdc_core.engine.reading.batch import Batch, rows_in_changelog
 from cdc_core.engine.reading.segment_parts import SegmentPart
 from cdc_core.engine.reading.spool_writer import SpoolWriter
-from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.lake.rows.spool import Spool
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.snapshot.signals.rows import signal_rows
+from cdc_core.lake import ChangelogPosition, Spool, StreamTable, TypingPlan
+from cdc_core.schema import Relation, TableId, TableSchema
+from cdc_core.snapshot import signal_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.decode import SortedSegment
 from cdc_core.errors import SourceError
-from cdc_core.lake.stores.stream_log import LastCommit, StreamRecord
+from cdc_core.lake import LastCommit, StreamRecord
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.replication.stream_identity import StreamFacts
+from cdc_core.postgres import StreamFacts
 
 _REREAD = "Re-read all tables with wal2lake snapshot, or set snapshot.mode=when_needed to re-read them automatically."
 _END = Lsn(2**64 - 1)

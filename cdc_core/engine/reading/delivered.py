@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.stream_state import LogicalMessage, RelationRun, SortedSegment, Truncate
-from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.decode import LogicalMessage, RelationRun, SortedSegment, Truncate, decode_rows
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import DebeziumOffset, Delivered, DeliveredPart

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from cdc_core.clock import now_us
-from cdc_core.decode.pgoutput.stream_state import LogicalMessage, SortedSegment
-from cdc_core.decode.transaction_mark import TransactionMark
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.decode import LogicalMessage, SortedSegment, TransactionMark
+from cdc_core.lake import StreamTable
 
 
 class OwnRows:

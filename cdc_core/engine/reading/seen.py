@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cdc_core.decode.pgoutput.stream_state import LogicalMessage, SortedSegment
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.decode import LogicalMessage, SortedSegment
+from cdc_core.lake import StreamTable
 
 _COMMIT = ord("C")
 

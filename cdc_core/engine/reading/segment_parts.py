@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.stream_state import OpenTransaction, RelationRun, SortedSegment, Truncate
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.decode import OpenTransaction, RelationRun, SortedSegment, Truncate
+from cdc_core.lake import StreamTable
 
 
 @dataclass(frozen=True, slots=True)

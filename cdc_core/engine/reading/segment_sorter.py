@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import SortedSegment, StreamState
-from cdc_core.decode.segment import Segment
+from cdc_core.decode import Segment, SortedSegment, StreamState, sort_segment
 from cdc_core.engine.reading.continuity import CommitWatch
 from cdc_core.engine.reading.delivered import DeliveredFilter
 from cdc_core.engine.reading.own_rows import OwnRows
 from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.segment_parts import SegmentPart, parts_of
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import Relation, TableSchema
 
 Describe = Callable[[Relation, int], TableSchema | None]
 

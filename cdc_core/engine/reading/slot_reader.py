@@ -44,8 +44,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cdc_core.decode.plugin import NoTranslator, Translator
-from cdc_core.decode.segment import Segment
+from cdc_core.decode import NoTranslator, Segment, Translator
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.batch_builder import BatchBuilder
 from cdc_core.engine.reading.seen import Seen

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from cdc_core.engine.reading.batch import VersionFiles
-from cdc_core.lake.rows.spool import Spool
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.schema.relation import Relation
+from cdc_core.lake import Spool, TypingPlan
+from cdc_core.schema import Relation
 
 # One file is processed by one task, so large slices are divided into files of this size.
 _FILE_BYTES = 8 << 20

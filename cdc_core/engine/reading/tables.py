@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from cdc_core.postgres.catalog.tables import ResolvedRelation
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.postgres import ResolvedRelation
+from cdc_core.schema import Relation, TableId, TableSchema
 
 
 class TableCatalog(Protocol):

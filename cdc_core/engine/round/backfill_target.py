@@ -14,14 +14,9 @@ from cdc_core.engine.round.lake import SourceWatch
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.errors import CdcError, TransientError
-from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome, ChunkTask
-from cdc_core.lake.schema.features import announce
-from cdc_core.lake.slice.jobs import Work
-from cdc_core.lake.slice.order import Merge
-from cdc_core.lake.write.refused_reads import told
+from cdc_core.lake import ChunkOrder, ChunkOutcome, ChunkTask, Merge, Work, announce, told
 from cdc_core.lsn import last_begin
-from cdc_core.schema.plan import same_columns, same_layout
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema, same_columns, same_layout
 from cdc_core.spark import run_tasks
 
 _log = logging.getLogger(__name__)

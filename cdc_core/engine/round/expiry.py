@@ -6,17 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from cdc_core.clock import now_us
+from cdc_core.clock import DAY_US, now_us
 from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.errors import CdcError
-from cdc_core.lake.maintenance.retention import DAY_US
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.positions import LakePosition
-from cdc_core.lake.stores.stream_table import StreamTable
-from cdc_core.lake.stores.stream_tables import expire_rows
-from cdc_core.lake.table import LakeTable
-from cdc_core.schema.table import TableId
+from cdc_core.lake import LakePaths, LakePosition, LakeTable, StreamTable, expire_rows
+from cdc_core.schema import TableId
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,8 @@ from cdc_core.errors import (
     TransientError,
     UnreadableError,
 )
-from cdc_core.lake.paths import LakePaths
-from cdc_core.schema.changes import PauseCause
-from cdc_core.schema.table import TableId
+from cdc_core.lake import LakePaths
+from cdc_core.schema import PauseCause, TableId
 
 
 def note_failure(

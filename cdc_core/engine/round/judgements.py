@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cdc_core.engine.reports import RoundReport, judgements_of
 from cdc_core.quality import CheckReport, both
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _log = logging.getLogger(__name__)
 

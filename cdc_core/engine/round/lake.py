@@ -9,9 +9,8 @@ from cdc_core.engine.schema.catalogue_watch import CatalogueWatch
 from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.lake.options import LakeOptions
-from cdc_core.lake.paths import LakePaths
-from cdc_core.snapshot.reread import Rereads
+from cdc_core.lake import LakeOptions, LakePaths
+from cdc_core.snapshot import Rereads
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,18 +26,11 @@ from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
 from cdc_core.errors import TableError, TransientError
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.lake.slice.jobs import Work, run_upkeep
-from cdc_core.lake.slice.order import Replay
-from cdc_core.lake.stores.rounds import RoundLog
-from cdc_core.lake.stores.stream_tables import StreamTables
+from cdc_core.lake import ChangelogPosition, Replay, RoundLog, StreamTables, Work, epoch_of, run_upkeep
 from cdc_core.lsn import Lsn
 from cdc_core.quality import ConstraintsSeen
-from cdc_core.schema.changes import PauseCause
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.reports import SnapshotReport
-from cdc_core.snapshot.reread import Reread
+from cdc_core.schema import PauseCause, TableId
+from cdc_core.snapshot import Reread, SnapshotReport
 
 _log = logging.getLogger(__name__)
 

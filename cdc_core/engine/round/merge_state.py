@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.trouble import Trouble
-from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.lake.slice.outcome import SliceOutcome
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot
-from cdc_core.lake.table import TablePosition
+from cdc_core.lake import ChangelogPosition, SliceOutcome, TablePosition, TakenSnapshot
 from cdc_core.quality import NONE_RECENT, RecentChanges
 
 _RETRY_SECONDS = 10.0

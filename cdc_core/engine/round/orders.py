@@ -13,11 +13,10 @@ from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.lake.slice.order import Merge, MergeOrder, Replay, SliceOrder, SnapshotInForce, SpoolFiles, TargetSchema
-from cdc_core.lake.stores.changelog import Reached
+from cdc_core.lake import Merge, MergeOrder, Reached, Replay, SliceOrder, SnapshotInForce, SpoolFiles, TargetSchema
 from cdc_core.lsn import just_after
 from cdc_core.quality import ConstraintsSeen
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 
 class Orders:

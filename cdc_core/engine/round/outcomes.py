@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cdc_core.engine.reports import MergeReport
 from cdc_core.errors import ChangesRefusedError
-from cdc_core.lake.slice.outcome import Applied, SliceOutcome
+from cdc_core.lake import Applied, SliceOutcome
 from cdc_core.lsn import Lsn
 from cdc_core.quality import CheckReport, RuleResult
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.lake.stores.rounds import RecordedTable, RoundLog, TableState
+from cdc_core.lake import RecordedTable, RoundLog, TableState
 from cdc_core.lsn import Lsn, last_begin
 
 _POLL_SECONDS = 5.0

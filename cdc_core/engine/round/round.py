@@ -36,14 +36,19 @@ from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import MissingRowsError
-from cdc_core.lake.positions import ChangelogPosition
-from cdc_core.lake.schema.features import announce
-from cdc_core.lake.slice.jobs import Work, long_merges, run_orders
-from cdc_core.lake.slice.order import Replay, SliceOrder
-from cdc_core.lake.slice.outcome import SliceOutcome
-from cdc_core.lake.slice.reports import QuarantineReport
+from cdc_core.lake import (
+    ChangelogPosition,
+    QuarantineReport,
+    Replay,
+    SliceOrder,
+    SliceOutcome,
+    Work,
+    announce,
+    long_merges,
+    run_orders,
+)
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 class Rounds:

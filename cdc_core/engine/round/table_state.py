@@ -13,15 +13,9 @@ from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.trouble import Trouble, trouble_of
 from cdc_core.errors import UnreadableError
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.slice.order import SliceOrder
-from cdc_core.lake.slice.outcome import SliceOutcome
-from cdc_core.lake.stores.rounds import RecordedTable
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
-from cdc_core.lake.table import LakeTable
+from cdc_core.lake import LakeTable, RecordedTable, SliceOrder, SliceOutcome, TakenSnapshot, epoch_of, read_snapshots
 from cdc_core.lsn import Lsn
-from cdc_core.schema.changes import PauseCause
-from cdc_core.schema.table import TableId
+from cdc_core.schema import PauseCause, TableId
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from cdc_core.schema.fingerprint import Fingerprint
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import Fingerprint, TableId, TableSchema
 
 
 class Catalogue(Protocol):

@@ -11,10 +11,8 @@ from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.lake.stores.schema_log import Pause
-from cdc_core.schema.changes import Verdict
-from cdc_core.schema.fingerprint import Fingerprint
-from cdc_core.schema.table import TableId
+from cdc_core.lake import Pause
+from cdc_core.schema import Fingerprint, TableId, Verdict
 
 
 class CatalogueWatch:

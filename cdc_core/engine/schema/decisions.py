@@ -15,13 +15,9 @@ from dataclasses import replace
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.steps import SchemaSteps
 from cdc_core.errors import TableError
-from cdc_core.lake.stores.schema_log import Pause, SchemaVersion
-from cdc_core.schema.changes import Decision, Policy, SchemaChanges, Verdict
-from cdc_core.schema.evolution import decide
-from cdc_core.schema.plan import name_clash
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.selection.columns import EXCLUDED, SKIPPED
+from cdc_core.lake import Pause, SchemaVersion
+from cdc_core.schema import Decision, Policy, SchemaChanges, TableId, TableSchema, Verdict, decide, name_clash, streamed
+from cdc_core.selection import EXCLUDED, SKIPPED
 
 Uncarried = Callable[[TableSchema], Decision | None]
 """Returns REFUSE for a table with columns that identify rows, and that the stream does not carry exactly."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cdc_core.engine.schema.state import TableVersions
-from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
-from cdc_core.schema.table import TableId
+from cdc_core.lake import SchemaLog, TableHistory
+from cdc_core.schema import TableId
 
 
 class KnownTables:

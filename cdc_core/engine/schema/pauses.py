@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 from cdc_core.engine.schema.catalogue import Catalogue
 from cdc_core.engine.schema.known_tables import KnownTables
-from cdc_core.lake.stores.schema_log import SchemaLog
-from cdc_core.schema.changes import Decision, PauseCause, Policy, SchemaChanges, Verdict
-from cdc_core.schema.table import TableId
+from cdc_core.lake import SchemaLog
+from cdc_core.schema import Decision, PauseCause, Policy, SchemaChanges, TableId, Verdict
 
 _log = logging.getLogger(__name__)
 

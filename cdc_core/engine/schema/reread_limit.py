@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from cdc_core.errors import CdcError, LockedError, OlderTransactionsError
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _MOST, _SECONDS = 5, 3600.0
 

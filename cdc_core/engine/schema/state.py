@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cdc_core.lake import Pause, SchemaVersion, TableHistory
 from cdc_core.lake.schema.project import SchemaStep
-from cdc_core.lake.stores.schema_log import Pause, SchemaVersion, TableHistory
-from cdc_core.schema.changes import Decision
-from cdc_core.schema.fingerprint import Fingerprint
+from cdc_core.schema import Decision, Fingerprint
 
 
 @dataclass(slots=True)

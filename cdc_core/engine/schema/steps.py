@@ -11,15 +11,12 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from cdc_core.engine.schema.state import TableVersions
-from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake import SchemaVersion, TypingPlan
 from cdc_core.lake.schema.project import SchemaStep, StepColumn, own_columns
 from cdc_core.lake.schema.view import SchemaView
-from cdc_core.lake.stores.schema_log import SchemaVersion
-from cdc_core.schema.changes import Projected
-from cdc_core.schema.plan import same_columns, same_layout
-from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.selection.columns import EXCLUDED, plan_columns
-from cdc_core.types.registry import resolve
+from cdc_core.schema import Column, Projected, TableId, TableSchema, same_columns, same_layout
+from cdc_core.selection import EXCLUDED, plan_columns
+from cdc_core.types import resolve
 
 
 class SchemaSteps:

@@ -14,8 +14,8 @@ from cdc_core.errors import (
     UnreadableError,
     UnsendableRowError,
 )
-from cdc_core.lake.paths import LakePaths
-from cdc_core.schema.table import TableId
+from cdc_core.lake import LakePaths
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,23 @@ from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.steps import SchemaSteps
+from cdc_core.lake import SchemaLog, SchemaVersion
 from cdc_core.lake.schema.view import SchemaView
-from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
-from cdc_core.schema.changes import Decision, PauseCause, Projected, Verdict, project
-from cdc_core.schema.fingerprint import Fingerprint
-from cdc_core.schema.plan import row_key, same_columns, same_layout
-from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import keeps_key
+from cdc_core.schema import (
+    Decision,
+    Fingerprint,
+    PauseCause,
+    Projected,
+    ReplicaIdentity,
+    TableId,
+    TableSchema,
+    Verdict,
+    keeps_key,
+    project,
+    row_key,
+    same_columns,
+    same_layout,
+)
 
 _log = logging.getLogger(__name__)
 

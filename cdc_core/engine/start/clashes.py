@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.engine.start.pauses import pause_unread
 from cdc_core.errors import TableError
-from cdc_core.postgres.preflight.finding import Finding, doubtful
-from cdc_core.schema.plan import NameClash, name_clash
-from cdc_core.schema.table import TableSchema
-from cdc_core.schema.unseen import streamed
-from cdc_core.selection.columns import plan_columns
+from cdc_core.postgres import Finding, doubtful
+from cdc_core.schema import NameClash, TableSchema, name_clash, streamed
+from cdc_core.selection import plan_columns
 
 
 def without_clashes(lake: ConnectorLake, tables: Sequence[TableSchema], *, named: bool = False) -> list[TableSchema]:

@@ -15,12 +15,10 @@ from cdc_core.engine.reading.continuity import Mismatch, judge, record_lost
 from cdc_core.engine.reports import StreamStatus
 from cdc_core.engine.start.held import Held, held_by
 from cdc_core.errors import CdcError, TransientError
-from cdc_core.lake.stores.stream_log import StreamLog, StreamRecord
+from cdc_core.lake import StreamLog, StreamRecord
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import connect
-from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
-from cdc_core.postgres.replication.stream_identity import StreamFacts, stream_facts
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import Finding, StreamFacts, bad, connect, doubtful, good, stream_facts
+from cdc_core.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

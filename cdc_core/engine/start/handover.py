@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from cdc_core.engine.start.continuity import Continuity
 from cdc_core.engine.start.recorded_stream import RecordedStream
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import Source
+from cdc_core.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

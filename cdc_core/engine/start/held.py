@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import SourceError, UnreadableError
-from cdc_core.lake.epochs import scope_of
-from cdc_core.lake.stores.stream_log import LastCommit, StreamRecord
-from cdc_core.lake.table import LakeTable
+from cdc_core.lake import LakeTable, LastCommit, StreamRecord, scope_of
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.postgres import Source
+from cdc_core.schema import TableId, TableSchema
 
 _THREADS = 8
 

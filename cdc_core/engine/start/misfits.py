@@ -6,13 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import MissingKeyError, TableError
-from cdc_core.lake.delete_modes import check_delete_mode
-from cdc_core.lake.rows.row_keys import check_key
-from cdc_core.postgres.known_faults import ConcernedTable, concerned_tables
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.selection.columns import lake_key_conflicts, plan_columns
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.lake import check_delete_mode, check_key
+from cdc_core.postgres import ConcernedTable, Source, concerned_tables
+from cdc_core.schema import TableSchema
+from cdc_core.selection import SelectionOptions, lake_key_conflicts, plan_columns
 
 
 def misfits(lake: ConnectorLake, source: Source, tables: Iterable[TableSchema]) -> Iterator[TableError]:

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Mapping
 
 from cdc_core.engine.connector_lake import ConnectorLake
-from cdc_core.lake.stores.schema_log import TableHistory
-from cdc_core.schema.changes import PauseCause
-from cdc_core.schema.table import TableId
+from cdc_core.lake import TableHistory
+from cdc_core.schema import PauseCause, TableId
 
 _log = logging.getLogger(__name__)
 

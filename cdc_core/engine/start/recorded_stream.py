@@ -14,13 +14,10 @@ from cdc_core.engine.reading.continuity import Break, CommitWatch, Mismatch
 from cdc_core.engine.start.continuity import Continuity, compare, present_stream
 from cdc_core.engine.start.held import last_commit
 from cdc_core.errors import SourceError
-from cdc_core.lake.stores.stream_log import StreamLog, StreamRecord, begin
+from cdc_core.lake import StreamLog, StreamRecord, begin
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect
-from cdc_core.postgres.options import OffsetStrategy
-from cdc_core.postgres.replication import slot as slots
-from cdc_core.postgres.replication.stream_identity import stream_facts
-from cdc_core.postgres.source import Source
+from cdc_core.postgres import Connection, OffsetStrategy, Source, connect, stream_facts
+from cdc_core.postgres import slot as slots
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from cdc_core.engine.start.recorded_stream import RecordedStream
 from cdc_core.errors import ConfigError, SourceError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import FINISH, Adoption, Delivered, SlotOffer, StreamEnd
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.modes import mode_actions
+from cdc_core.postgres import Source
+from cdc_core.schema import TableSchema
+from cdc_core.snapshot import mode_actions
 
 
 class LakeTakeover:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Iterable
 
 from cdc_core.engine.connector_lake import ConnectorLake
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId
+from cdc_core.postgres import Source
+from cdc_core.schema import TableId
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.stream.run import Sink
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 class Feed(Protocol):

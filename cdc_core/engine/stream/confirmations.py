@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from cdc_core import failpoints
-from cdc_core.lake.stores.stream_log import LastCommit, StreamLog
+from cdc_core.lake import LastCommit, StreamLog
 from cdc_core.lsn import Lsn
 
 _BUSY_SECONDS, _IDLE_SECONDS = 1.0, 10.0

@@ -10,11 +10,10 @@ from cdc_core.engine.reading.seen import Seen
 from cdc_core.engine.reading.slot_reader import WaitingChanges
 from cdc_core.engine.reports import BatchReport, RoundReport
 from cdc_core.engine.stream.run import Hooks
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.lake import StreamTable
 from cdc_core.observe import ConnectionCounts, ConnectorMetrics, Queue
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.notifications import Notification, SnapshotStatus
-from cdc_core.snapshot.reports import SnapshotProgress
+from cdc_core.schema import TableId
+from cdc_core.snapshot import Notification, SnapshotProgress, SnapshotStatus
 
 # Coordinates of SourceEventPosition, as in Debezium's offsets: those of ``LastChange`` after the table.
 _POSITION = ("lsn", "lsn_commit", "txId", "ts_usec")

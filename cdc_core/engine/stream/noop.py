@@ -10,11 +10,9 @@ from typing import Any
 
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import RoundReport
-from cdc_core.lake.rows.run_files import Owner
-from cdc_core.lake.rows.spool import ReadSpoolFiles, in_groups
-from cdc_core.lake.rows.typing_plan import TypingPlan
+from cdc_core.lake import Owner, ReadSpoolFiles, TypingPlan, in_groups
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.spark import parallelism, run_tasks
 
 

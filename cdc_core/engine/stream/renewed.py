@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from cdc_core.engine.reports import RENEWAL, StreamReport, Until
 from cdc_core.engine.stream.run import Hooks
-from cdc_core.postgres.options import LsnFlushMode
-from cdc_core.postgres.source import Source
-from cdc_core.snapshot.sender_renewal import SenderRenewal
+from cdc_core.postgres import LsnFlushMode, Source
+from cdc_core.snapshot import SenderRenewal
 
 _log = logging.getLogger(__name__)
 

@@ -22,11 +22,9 @@ from typing import Any
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.errors import CdcError, TableError
-from cdc_core.lake.slice.order import Replay
-from cdc_core.lake.slice.reports import QuarantineReport
-from cdc_core.schema.table import TableId
-from cdc_core.snapshot.reports import SnapshotReport
-from cdc_core.snapshot.signals.parse import REPLAY_TABLE, REREAD_TABLE, Signal
+from cdc_core.lake import QuarantineReport, Replay
+from cdc_core.schema import TableId
+from cdc_core.snapshot import REPLAY_TABLE, REREAD_TABLE, Signal, SnapshotReport
 
 _log = logging.getLogger(__name__)
 

@@ -52,9 +52,9 @@ from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.slot_reader import SlotReader
 from cdc_core.engine.reports import RENEWAL, BatchReport, RoundReport, StreamReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
-from cdc_core.lake.stores.stream_log import LastCommit
+from cdc_core.lake import LastCommit
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _POLL_SECONDS = 0.1
 _KEPT_ROUNDS = 1_000

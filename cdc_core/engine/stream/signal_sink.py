@@ -10,7 +10,7 @@ from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.stream.requests import TableRequests
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 class SignalSink:

@@ -13,9 +13,8 @@ from cdc_core.events.envelope.options import EnvelopeOptions
 from cdc_core.events.envelope.outlet import Outlet
 from cdc_core.events.envelope.record import lines
 from cdc_core.events.envelope.routing import TopicRouting, routing_of
-from cdc_core.schema.naming import Names
-from cdc_core.schema.options import SchemaOptions
-from cdc_core.types.options import BinaryHandlingMode
+from cdc_core.schema import Names, SchemaOptions
+from cdc_core.types import BinaryHandlingMode
 from cdc_core.version import EVENT_VERSION
 
 CONNECTOR = "postgresql"

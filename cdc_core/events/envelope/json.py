@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core.events.envelope.uniform import is_uniform
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 TEXT = pa.large_string()
 # What the text of each row is joined from; a str is the same in every row.

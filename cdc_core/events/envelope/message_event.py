@@ -7,7 +7,7 @@ import base64
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.stream_state import LogicalMessage
+from cdc_core.decode import LogicalMessage
 from cdc_core.events.envelope.batch import TEXT, EventBatch, constant, struct, topics
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.json import dumps, join
@@ -22,8 +22,8 @@ from cdc_core.events.envelope.source_block import (
 )
 from cdc_core.events.envelope.transaction import EventNumbers, block_schema, block_texts
 from cdc_core.events.envelope.typed_form import block_data, source_data
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.types.options import BinaryHandlingMode
+from cdc_core.schema import ConnectSchema
+from cdc_core.types import BinaryHandlingMode
 
 # Used as the collection of a transactional message in END records. Debezium prints a Java object's identity there,
 # which differs for each message, so each message is counted separately.

@@ -11,7 +11,7 @@ from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.json import dumps
 from cdc_core.events.envelope.record import one_record, schema_text, with_schema
 from cdc_core.events.envelope.source_block import INT64
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 class NotificationRecords:

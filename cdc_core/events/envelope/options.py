@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.option import option
-from cdc_core.types.options import FailureHandlingMode
+from cdc_core.types import FailureHandlingMode
 
 
 @dataclass(frozen=True, slots=True)

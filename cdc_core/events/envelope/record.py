@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.events.envelope.json import TEXT, dumps, join
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 OCTETS = pa.large_binary()
 

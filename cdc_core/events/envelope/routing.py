@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from cdc_core.schema.naming import Names
-from cdc_core.schema.options import SchemaOptions
-from cdc_core.schema.table import TableId
-from cdc_core.selection.java_replacement import replacing
-from cdc_core.selection.patterns import Pattern, compile_pattern
+from cdc_core.schema import Names, SchemaOptions, TableId
+from cdc_core.selection import Pattern, compile_pattern, replacing
 
 _log = logging.getLogger(__name__)
 

@@ -11,16 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.decode import RawColumns
 from cdc_core.errors import ConversionError
 from cdc_core.events.envelope.batch import put, struct
 from cdc_core.events.envelope.context import EnvelopeContext, Mapper, Plan
 from cdc_core.events.envelope.json import TEXT, Parts, dumps, join, json_of, json_parts, texts
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import Column, TableSchema
-from cdc_core.selection.mappers import TruncateMapper
-from cdc_core.types.codec import ColumnCodec, Converted, EventConverter
-from cdc_core.types.options import FailureHandlingMode
+from cdc_core.schema import Column, ConnectSchema, TableSchema
+from cdc_core.selection import TruncateMapper
+from cdc_core.types import ColumnCodec, Converted, EventConverter, FailureHandlingMode
 
 _log = logging.getLogger(__name__)
 

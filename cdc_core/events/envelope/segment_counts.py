@@ -9,15 +9,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from cdc_core.decode.pgoutput.not_utf8 import separated
-from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
-from cdc_core.decode.pgoutput.tuples import decode_rows
-from cdc_core.decode.transaction_mark import TransactionMark
+from cdc_core.decode import RelationRun, SortedSegment, TransactionMark, decode_rows, separated
 from cdc_core.errors import NotUtf8Error
 from cdc_core.events.envelope.message_event import place_of
 from cdc_core.events.envelope.table_events import TableEvents
 from cdc_core.events.envelope.transaction import CountedEvents, TransactionCounter
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 
 class SegmentCounter:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import clock
-from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.decode import RawColumns
 from cdc_core.events.envelope.record import RECORDS
 from cdc_core.events.envelope.row import rows_of
 from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.decode.pgoutput.stream_state import LogicalMessage, Truncate
+from cdc_core.decode import LogicalMessage, Truncate
 from cdc_core.events.envelope.context import CONNECTOR, EnvelopeContext
 from cdc_core.events.envelope.json import TEXT, dumps, join, quoted
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.naming import Names
+from cdc_core.schema import ConnectSchema, Names
 
 STREAMING = "false"
 MARKERS = ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "false", "incremental")

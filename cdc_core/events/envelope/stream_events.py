@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import clock
-from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
-from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.decode import RelationRun, SortedSegment, decode_rows
 from cdc_core.errors import ConversionError
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.heartbeat_event import HeartbeatEvents
@@ -25,9 +24,8 @@ from cdc_core.events.envelope.record import RECORDS, in_order
 from cdc_core.events.envelope.table_events import PlannedChanges, TableEvents
 from cdc_core.events.envelope.transaction import CountedEvents, EventNumbers, TransactionCounter, TransactionEvents
 from cdc_core.lsn import Lsn
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableSchema
-from cdc_core.types.options import FailureHandlingMode
+from cdc_core.schema import Relation, TableSchema
+from cdc_core.types import FailureHandlingMode
 
 _log = logging.getLogger(__name__)
 

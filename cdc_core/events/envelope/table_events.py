@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.decode.pgoutput.stream_state import Truncate
-from cdc_core.decode.raw_columns import RawColumns, TupleBatch
+from cdc_core.decode import RawColumns, Truncate, TupleBatch
 from cdc_core.events.envelope.context import EnvelopeContext, Plan
 from cdc_core.events.envelope.record import RECORDS
 from cdc_core.events.envelope.row import RowWriter, constant_field, filled_from, key_fields, rows_of, value_fields
@@ -26,10 +25,9 @@ from cdc_core.events.envelope.source_block import OPTIONAL_INT64, STRING, Source
 from cdc_core.events.envelope.text_form import TextForm
 from cdc_core.events.envelope.transaction import CountedEvents, EventNumbers, block_schema
 from cdc_core.events.envelope.typed_form import TypedForm
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.table import TableSchema
-from cdc_core.selection.event_key import key_columns
-from cdc_core.types.codec import ColumnCodec
+from cdc_core.schema import ConnectSchema, TableSchema
+from cdc_core.selection import key_columns
+from cdc_core.types import ColumnCodec
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _CREATED, _CHANGED, _DELETED, _READ, _TRUNCATED = (ord(letter) for letter in "cudrt")

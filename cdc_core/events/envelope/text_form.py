@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.decode import RawColumns
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.json import TEXT, join
 from cdc_core.events.envelope.record import records, schema_text
 from cdc_core.events.envelope.row import RowWriter
 from cdc_core.events.envelope.source_block import SourceFacts, source_texts
 from cdc_core.events.envelope.transaction import EventNumbers, block_texts
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 class TextForm:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.transaction_mark import TransactionCounts, TransactionMark
+from cdc_core.decode import TransactionCounts, TransactionMark
 from cdc_core.events.envelope.batch import one_batch
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.json import dumps, join
 from cdc_core.events.envelope.record import one_record, schema_text, with_schema
 from cdc_core.events.envelope.source_block import INT64, OPTIONAL_INT64, STRING
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.naming import Names
+from cdc_core.schema import ConnectSchema, Names
 
 # A BEGIN is before the events that share its message's ordinal, an END after them; no two do in practice.
 _SUB = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.decode import RawColumns
 from cdc_core.events.envelope.batch import (
     STRING,
     TEXT,
@@ -24,7 +24,7 @@ from cdc_core.events.envelope.outlet import Outlet
 from cdc_core.events.envelope.row import RowWriter
 from cdc_core.events.envelope.source_block import STREAMING, SourceFacts, sequence_texts, source_schema
 from cdc_core.events.envelope.transaction import EventNumbers, block_schema
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 class TypedForm:

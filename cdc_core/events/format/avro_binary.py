@@ -14,7 +14,7 @@ from cdc_core.errors import RecordError
 from cdc_core.events.envelope.batch import SCHEMALESS, STRING, Data
 from cdc_core.events.envelope.uniform import is_uniform
 from cdc_core.events.format.avro_schema import AvroRules
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 BYTES = pa.large_binary()
 # What the bytes of each row are joined from; bytes are the same in every row.

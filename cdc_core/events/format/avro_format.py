@@ -17,7 +17,7 @@ from cdc_core.events.format.avro_schema import ANYTHING, AvroRules, avro_name, a
 from cdc_core.events.format.format import Placed, in_line
 from cdc_core.events.format.registry import Registered, Registry
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 _STRATEGIES = {
     f"io.confluent.kafka.serializers.subject.{name}Strategy": name

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus
 
 from cdc_core.errors import RecordError
 from cdc_core.events.envelope.batch import default_of
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 _CONNECT = "org.apache.kafka.connect.data."
 DECIMAL = f"{_CONNECT}Decimal"

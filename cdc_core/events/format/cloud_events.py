@@ -18,9 +18,7 @@ from cdc_core.events.format.json_format import JsonFormat
 from cdc_core.events.transform.fields import is_envelope
 from cdc_core.events.transform.kafka_fields import each
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.naming import adjust_schema_name
-from cdc_core.schema.options import NameAdjustmentMode
+from cdc_core.schema import ConnectSchema, NameAdjustmentMode, adjust_schema_name
 
 _TRANSACTION = (
     ("id", STRING),

@@ -18,7 +18,7 @@ from cdc_core.events.format.format import Placed
 from cdc_core.events.transform.java_text import DECIMAL, decimal_of
 from cdc_core.events.transform.kafka_fields import each
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 class JsonFormat:

@@ -17,7 +17,7 @@ from cdc_core.events.format.format import Placed, in_line
 from cdc_core.events.format.json_format import JsonFormat
 from cdc_core.events.transform.java_text import CONNECT_TIMES, DECIMAL, connect_time, java_text
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 class StringFormat:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cdc_core.errors import ConfigError
-from cdc_core.selection.patterns import Pattern, compile_pattern
+from cdc_core.selection import Pattern, compile_pattern
 
 _DEFAULT = "default"
 _NOT_OF_A_TOPIC = ("include", "exclude", "replication.factor", "partitions")

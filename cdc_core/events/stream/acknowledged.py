@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdc_core.clock import now_us
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.engine.reports import BatchReport
-from cdc_core.lake.stores.stream_table import StreamTable
+from cdc_core.decode import SortedSegment
+from cdc_core.engine import BatchReport
+from cdc_core.lake import StreamTable
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 OnBatch = Callable[[BatchReport], None]
 

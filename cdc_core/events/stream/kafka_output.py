@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from cdc_core.engine.reading.slot_reader import WaitingChanges
+from cdc_core.engine import WaitingChanges
 from cdc_core.errors import SourceError
 from cdc_core.events.kafka.publisher import Publisher
 from cdc_core.events.stream.output import Position

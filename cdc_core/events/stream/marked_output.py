@@ -18,13 +18,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.decode import SortedSegment
 from cdc_core.events.stream.acknowledged import Acknowledged, OnBatch
 from cdc_core.events.stream.output import ROOM_SECONDS, Output, Position
 from cdc_core.events.stream.segments import Segments
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import Delivered
-from cdc_core.snapshot.incremental.progress import Progress
+from cdc_core.snapshot import Progress
 
 _log = logging.getLogger(__name__)
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
-from cdc_core.engine.reading.delivered import DeliveredPlace, place_of
-from cdc_core.engine.reading.tables import TableRegistry
+from cdc_core.decode import SortedSegment
+from cdc_core.engine import DeliveredPlace, TableRegistry, place_of
 from cdc_core.errors import SourceError
 from cdc_core.events.stream.segments import SlotSegments
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import Delivered, StoredOffset
-from cdc_core.postgres.replication.slot import SlotInfo
-from cdc_core.postgres.replication.stream import ReplicationStream
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import ReplicationStream, SlotInfo, Source
+from cdc_core.schema import TableSchema
 
 _SEGMENT_SECONDS = 0.2
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from cdc_core.engine.reading.slot_reader import WaitingChanges
+from cdc_core.engine import WaitingChanges
 from cdc_core.lsn import Lsn
 
 ROOM_SECONDS = 0.02

@@ -10,11 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
-from cdc_core.engine.reading.delivered import DeliveredFilter
-from cdc_core.engine.reading.idle import IdleEnd
-from cdc_core.engine.reading.seen import Seen
-from cdc_core.engine.reading.tables import TableRegistry
-from cdc_core.engine.reports import StreamReport, Until
+from cdc_core.engine import DeliveredFilter, IdleEnd, Seen, StreamReport, TableRegistry, Until
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.stream_events import StreamRecords
 from cdc_core.events.stream.marked_output import MarkedOutput
@@ -24,14 +20,10 @@ from cdc_core.events.stream.signals import EnvelopeSignals
 from cdc_core.events.stream.table_rows import TableRows
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import Delivered
-from cdc_core.postgres.heartbeat import HeartbeatAction
-from cdc_core.postgres.replication.stream import ReplicationStream
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableSchema
-from cdc_core.selection.messages import MessageSelection
-from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.notifications import BLOCKING, INITIAL, Notifier, SnapshotStatus
-from cdc_core.snapshot.options import SnapshotOptions
+from cdc_core.postgres import HeartbeatAction, ReplicationStream, Source
+from cdc_core.schema import TableSchema
+from cdc_core.selection import MessageSelection, SelectionOptions
+from cdc_core.snapshot import BLOCKING, INITIAL, Notifier, SnapshotOptions, SnapshotStatus
 
 _MANY_ROWS = 200
 _SEGMENT_SECONDS = 0.2

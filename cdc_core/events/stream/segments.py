@@ -12,14 +12,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.classify import sort_segment
-from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment, StreamState
-from cdc_core.decode.plugin import NoTranslator, Translator
-from cdc_core.decode.segment import Segment
+from cdc_core.decode import NoTranslator, RelationRun, Segment, SortedSegment, StreamState, Translator, sort_segment
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.replication.stream import ReplicationStream
-from cdc_core.schema.relation import Relation
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import ReplicationStream
+from cdc_core.schema import Relation, TableSchema
 
 _ROWS = 20_000
 _BYTES = 8 << 20

@@ -13,17 +13,20 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import clock
-from cdc_core.decode.pgoutput.stream_state import SortedSegment
+from cdc_core.decode import SortedSegment
 from cdc_core.events.envelope.record import RECORDS, in_order
 from cdc_core.events.envelope.row import rows_of
 from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents
-from cdc_core.schema.table import TableSchema
-from cdc_core.snapshot.incremental.chunk import columns_of
-from cdc_core.snapshot.incremental.progress import Progress
-from cdc_core.snapshot.incremental.snapshots import IncrementalSnapshots
-from cdc_core.snapshot.incremental.window import ChunkWindow
-from cdc_core.snapshot.signals.processor import SignalProcessor
-from cdc_core.snapshot.signals.rows import SignalRow, signal_rows
+from cdc_core.schema import TableSchema
+from cdc_core.snapshot import (
+    ChunkWindow,
+    IncrementalSnapshots,
+    Progress,
+    SignalProcessor,
+    SignalRow,
+    columns_of,
+    signal_rows,
+)
 
 _END = np.iinfo(np.int64).max
 # Rows of a chunk are ordered before the record of the mark that closes its window, or after a Commit's.

@@ -6,24 +6,16 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cdc_core.decode.copy_text import LineCutter, decode_copy
-from cdc_core.decode.raw_columns import RawColumns
+from cdc_core.decode import LineCutter, RawColumns, decode_copy
 from cdc_core.events.envelope.context import EnvelopeContext
 from cdc_core.events.envelope.snapshot_events import SnapshotRecords
 from cdc_core.events.envelope.table_events import EventSnapshot, TableEvents
 from cdc_core.events.stream.output import ROOM_SECONDS, Output
-from cdc_core.postgres.connect import connection_string
-from cdc_core.postgres.options import PostgresOptions
-from cdc_core.postgres.rows.copy_out import copy_chunks, select_from, select_sql
-from cdc_core.postgres.source import OpenSnapshot
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.columns import plan_columns
-from cdc_core.selection.options import SelectionOptions
-from cdc_core.snapshot.locks import lock_tables
-from cdc_core.snapshot.options import SnapshotOptions
-from cdc_core.snapshot.reports import OnProgress, SnapshotProgress
-from cdc_core.types.options import TypeOptions
-from cdc_core.types.registry import resolve
+from cdc_core.postgres import OpenSnapshot, PostgresOptions, connection_string, copy_chunks, select_from, select_sql
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.selection import SelectionOptions, plan_columns
+from cdc_core.snapshot import OnProgress, SnapshotOptions, SnapshotProgress, lock_tables
+from cdc_core.types import TypeOptions, resolve
 
 # As in Debezium, the filter of a blocking snapshot may be a complete statement.
 _STATEMENT = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)

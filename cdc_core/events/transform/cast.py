@@ -16,7 +16,7 @@ from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of
 from cdc_core.events.transform.java_text import CONNECT_TIMES, DECIMAL, connect_time, decimal_of, java_text
 from cdc_core.events.transform.kafka_fields import each
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _NAMES = {**{name: name for name in _BITS}, "float32": "float", "float64": "double", "boolean": "boolean"}

@@ -11,7 +11,7 @@ from cdc_core.events.envelope.batch import TEXT, Data, EventBatch
 from cdc_core.events.envelope.json import texts
 from cdc_core.events.transform.fields import OPTIONAL_STRING, is_envelope
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 class ExtractChangedRecordState:

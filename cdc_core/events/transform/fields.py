@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cdc_core.errors import RecordError
 from cdc_core.events.envelope.batch import Data, EventBatch, struct
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 OPTIONAL_STRING = ConnectSchema("string", optional=True)
 ENVELOPE = ".Envelope"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cdc_core.events.transform.date_format import DateFormat
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 

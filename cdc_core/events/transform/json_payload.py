@@ -6,9 +6,7 @@ import json
 from typing import Any
 
 from cdc_core.events.envelope.batch import MISFIT, MISFIT_LIST, SCHEMALESS
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.naming import adjust_field_name
-from cdc_core.schema.options import NameAdjustmentMode
+from cdc_core.schema import ConnectSchema, NameAdjustmentMode, adjust_field_name
 
 
 class NotExpandedError(Exception):

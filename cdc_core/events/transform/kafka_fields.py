@@ -17,7 +17,7 @@ from cdc_core.events.transform.field_path import FieldPath
 from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of, where_set, with_fields
 from cdc_core.events.transform.java_text import CONNECT_TIMES
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 TIMESTAMP = ConnectSchema("int64", name="org.apache.kafka.connect.data.Timestamp", version=1)
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"

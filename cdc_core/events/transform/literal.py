@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cdc_core.errors import ConfigError
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 _DECIMAL = re.compile(r"[+-]?\d+\.?\d*([eE][+-]?\d{1,3})?")
 _SIZES = (("int8", 7), ("int16", 15), ("int32", 31), ("int64", 63))

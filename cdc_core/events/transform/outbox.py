@@ -14,8 +14,7 @@ from cdc_core.events.envelope.batch import MISFITS, SCHEMALESS, TEXT, Data, Even
 from cdc_core.events.transform.fields import is_envelope, schema_of, text_field, with_fields
 from cdc_core.events.transform.json_payload import JsonPayload, NotExpandedError, UnusableError
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.options import NameAdjustmentMode
+from cdc_core.schema import ConnectSchema, NameAdjustmentMode
 
 _log = logging.getLogger(__name__)
 

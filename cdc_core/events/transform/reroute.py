@@ -10,10 +10,8 @@ from cdc_core.errors import ConfigError, RecordError
 from cdc_core.events.envelope.batch import STRING, Data, EventBatch, constant
 from cdc_core.events.transform.fields import is_envelope, schema_of, with_fields
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
-from cdc_core.schema.naming import adjust_schema_name
-from cdc_core.schema.options import NameAdjustmentMode
-from cdc_core.selection.patterns import Pattern
+from cdc_core.schema import ConnectSchema, NameAdjustmentMode, adjust_schema_name
+from cdc_core.selection import Pattern
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from cdc_core.errors import RecordError
 from cdc_core.events.envelope.batch import SCHEMALESS, Data, EventBatch
 from cdc_core.events.transform.fields import Side, basics, schema_of, where_set, with_fields
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 
 class Flatten:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from cdc_core.errors import ConfigError
-from cdc_core.selection.java_replacement import replacing
-from cdc_core.selection.patterns import Pattern, compile_pattern
+from cdc_core.selection import Pattern, compile_pattern, replacing
 
 
 class Settings:

@@ -11,7 +11,7 @@ from cdc_core.events.transform.date_format import DateFormat
 from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of
 from cdc_core.events.transform.kafka_fields import TIMESTAMP, each
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 _DAY = 86_400_000
 _CONNECT = "org.apache.kafka.connect.data."

@@ -23,7 +23,7 @@ from cdc_core.events.transform.fields import (
 )
 from cdc_core.events.transform.replace_field import without_fields
 from cdc_core.events.transform.settings import Settings
-from cdc_core.schema.connect import ConnectSchema
+from cdc_core.schema import ConnectSchema
 
 DELETED = "__deleted"
 _MODES = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")

@@ -33,7 +33,7 @@ from cdc_core.lake.reduce.multiset import arrivals, net_rows
 from cdc_core.lake.reduce.soft import reduce_soft
 from cdc_core.lake.rows.row_keys import check_key, merge_key
 from cdc_core.lake.rows.survey import Survey, after_position, check_old_rows, invisible, survey
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 Changes: TypeAlias = Inserts | Replacement | KeyedChanges | MultisetChanges | VersionedChanges
 

@@ -41,7 +41,7 @@ from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
 from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.schema.lake_schema import holds
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 EPOCH_LSNS = 2**56
 """More than any LSN. A kept row of an earlier epoch has its LSNs less this number for each epoch since: they are

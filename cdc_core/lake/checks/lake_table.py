@@ -11,7 +11,7 @@ from cdc_core.lake.delete_columns import CURRENT, DELETED, POSITION, is_live
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.stores.snapshot_events import as_reads
 from cdc_core.quality import CheckReport, Severity
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 _RESCUED = "__rescued"
 # Each batch costs DuckDB and Arrow the same, whatever its size.

@@ -29,7 +29,7 @@ from cdc_core.quality import (
     constraint_marks,
     rules_for,
 )
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from cdc_core.quality import Checked, RuleVerdict

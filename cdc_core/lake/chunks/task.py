@@ -37,8 +37,7 @@ from cdc_core.lake.stores.changelog import read_changes
 from cdc_core.lake.stores.quarantine import refused_among
 from cdc_core.lake.stores.snapshot_events import append_chunk
 from cdc_core.lake.stores.staged_rows import read_staged
-from cdc_core.schema.changes import DeltaFeature
-from cdc_core.schema.table import Key, TableId, TableSchema
+from cdc_core.schema import DeltaFeature, Key, TableId, TableSchema
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_
 from cdc_core.lake.stores.changelog import read_changes, read_positions
 from cdc_core.lake.stores.quarantine import refused_among, waiting_rows
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.visibility import Visibility
 
 

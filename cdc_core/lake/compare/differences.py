@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from cdc_core.schema.table import Key
+from cdc_core.schema import Key
 
 
 class State(StrEnum):

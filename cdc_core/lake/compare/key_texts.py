@@ -15,7 +15,7 @@ from cdc_core.lake.compare.differences import KeyList
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.images import column, texts_of
 from cdc_core.lake.rows.row_keys import KeyColumns
-from cdc_core.schema.table import Key
+from cdc_core.schema import Key
 
 # The lake's type of numeric without precision and scale (``types/numeric``).
 _ANY_NUMERIC = pa.decimal128(38, 18)
@@ -68,7 +68,7 @@ def _without_zeros(text: str) -> str:
 
 
 def _text(value: Any) -> str | None:  # noqa: PLR0911 - one per kind of value
-    """Return one value's text under the session settings of every connection (``postgres/connect``)."""
+    """Return one value's text under the session settings of every connection (``postgres/connection``)."""
     match value:
         case None:
             return None

@@ -28,7 +28,7 @@ from cdc_core.lake.delta.conform import plain_type
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.images import column, validity
-from cdc_core.schema.pg_type import PgType, TypeKind
+from cdc_core.schema import PgType, TypeKind
 
 Hashes = np.ndarray
 

@@ -23,8 +23,7 @@ from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.schema_log import TableHistory
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
-from cdc_core.schema.plan import same_columns, same_layout
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema, same_columns, same_layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.clock import DAY_US
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows, epoch_of, epochs_of, scope_of, slot_of
 from cdc_core.lake.positions import changelog_app, expired_app, expired_to_app
-from cdc_core.schema.table import TableId
-
-DAY_US = 86_400_000_000
+from cdc_core.schema import TableId
 
 
 def expire_changes(path: str, scope: str, table: TableId, merged: int | None, now_us: int, days: int) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 def connected(connection: Any, tables: Mapping[TableId, pa.Table]) -> Any:

@@ -17,7 +17,7 @@ from cdc_core.lake.readers.table_changes import TableChanges
 from cdc_core.lake.stores.round_lookup import Cut, find_cut
 from cdc_core.lake.stores.stream_log import StreamLog
 from cdc_core.lsn import Lsn, lsn_or_time
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 Place = Lsn | datetime | str
 """An LSN (``Lsn`` or text such as 16/B374D848), or a commit time of the source (text in ISO 8601; UTC if naive)."""

@@ -18,7 +18,7 @@ from cdc_core.lake.delete_columns import CURRENT, DELETED, is_live, live_column,
 from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.lake.delta.storage import Location, reach
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True)

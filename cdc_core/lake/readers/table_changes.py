@@ -20,7 +20,7 @@ from cdc_core.lake.names import OWN_NAMES
 from cdc_core.lake.positions import changelog_app, expired_to_app
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, empty_changes
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 class ChangePosition(NamedTuple):

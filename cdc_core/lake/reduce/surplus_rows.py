@@ -19,7 +19,7 @@ from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
 from cdc_core.lake.rows.survey import check_old_rows, hidden, survey
 from cdc_core.lake.stores.changelog import between
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 
 def changes_between(changelog: ChangeRows, since: str, visible: str) -> Iterator[pa.Table]:

@@ -35,12 +35,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.decode.raw_columns import RawColumns, TupleBatch
+from cdc_core.decode import RawColumns, TupleBatch
 from cdc_core.errors import ConversionError
-from cdc_core.schema.table import TableSchema
-from cdc_core.selection.columns import ColumnPlan
-from cdc_core.types.codec import ColumnCodec
-from cdc_core.types.options import FailureHandlingMode
+from cdc_core.schema import TableSchema
+from cdc_core.selection import ColumnPlan
+from cdc_core.types import ColumnCodec, FailureHandlingMode
 
 OP, COMMIT_LSN, TX_INDEX, LSN, XID, COMMIT_TS, UNCHANGED = (
     "__op",

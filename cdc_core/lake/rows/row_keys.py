@@ -18,7 +18,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, texts_of
-from cdc_core.schema.table import TableSchema, named_remedy
+from cdc_core.schema import TableSchema, named_remedy
 
 
 def merge_key(table: TableSchema) -> tuple[str, ...]:

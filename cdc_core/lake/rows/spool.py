@@ -24,17 +24,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdc_core.decode.pgoutput.not_utf8 import separated
-from cdc_core.decode.pgoutput.tuples import decode_rows
-from cdc_core.decode.raw_batch import RAW_SCHEMA, RELATION_KEY, TABLE_KEY
+from cdc_core.decode import RAW_SCHEMA, RELATION_KEY, TABLE_KEY, decode_rows, separated
 from cdc_core.errors import NotUtf8Error
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.run_files import Owner, opening, writing
 from cdc_core.lake.rows.shown import ShownByLake
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.private_files import create_private
-from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import Relation, RelationColumn, ReplicaIdentity, TableSchema
 
 _log = logging.getLogger(__name__)
 

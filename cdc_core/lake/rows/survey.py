@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cdc_core.errors import LakeError, MissingKeyError, RereadNeededError, TableError
 from cdc_core.lake.rows.images import column, validity
-from cdc_core.schema.table import TableId, TableSchema, identity_remedy, named_remedy
+from cdc_core.schema import TableId, TableSchema, identity_remedy, named_remedy
 from cdc_core.visibility import Visibility
 
 

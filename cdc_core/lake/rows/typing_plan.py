@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.schema.table import TableSchema
-from cdc_core.selection.columns import SKIPPED, plan_columns
-from cdc_core.selection.options import ROW_OPERATIONS, SelectionOptions
-from cdc_core.types.options import FailureHandlingMode, TypeOptions
-from cdc_core.types.registry import resolve
+from cdc_core.schema import TableSchema
+from cdc_core.selection import ROW_OPERATIONS, SKIPPED, SelectionOptions, plan_columns
+from cdc_core.types import FailureHandlingMode, TypeOptions, resolve
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,8 @@ from cdc_core.lake.delta.definition import MAPPING_MODE, Definition
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.schema.project import SchemaStep, only_add_nulls, own_columns, traced
-from cdc_core.schema.changes import DeltaFeature, LakeFeatures
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.patterns import compile_all, matches_any
+from cdc_core.schema import DeltaFeature, LakeFeatures, TableId, TableSchema
+from cdc_core.selection import compile_all, matches_any
 
 _log = logging.getLogger(__name__)
 

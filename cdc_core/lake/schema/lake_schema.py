@@ -19,7 +19,7 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import META
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _CHECKPOINT_INTERVAL, _CHECKPOINT_SPREAD = 42, 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.lake.schema.project import SchemaStep
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

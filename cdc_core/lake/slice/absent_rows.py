@@ -41,7 +41,7 @@ from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.schema_versions import by_schema_version, projected
 from cdc_core.lake.stores.changelog import read_positions
 from cdc_core.lake.stores.quarantine import quarantined_under
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 _log = logging.getLogger(__name__)
 

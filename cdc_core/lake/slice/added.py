@@ -14,7 +14,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.reduce.repeated_inserts import has_repeated_keys
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.survey import Survey
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 
 def takes_files(lake: DeltaTable) -> bool:

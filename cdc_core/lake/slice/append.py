@@ -32,7 +32,7 @@ from cdc_core.lake.slice.order import SpoolFiles, WrittenFiles
 from cdc_core.lake.slice.outcome import Stopwatch
 from cdc_core.lake.slice.schema_versions import Decoded
 from cdc_core.lake.stores.changelog import append_changes, commit_append
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

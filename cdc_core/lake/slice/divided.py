@@ -14,7 +14,7 @@ import numpy as np
 
 from cdc_core.lake.rows.buckets import KeyShare
 from cdc_core.lake.slice.order import Merge
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from cdc_core.lake.stores.changelog import between, cut_within, in_stream_order,
 from cdc_core.lake.stores.quarantine import add_kept
 from cdc_core.lsn import just_after
 from cdc_core.quality import Limits, both
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 if TYPE_CHECKING:
     from cdc_core.quality import Checked

@@ -21,7 +21,7 @@ from cdc_core.lake.schema.project import SchemaStep
 from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.quality import NONE_RECENT, CheckReport, RecentChanges
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 Position = tuple[int, int]
 """A position of the changelog: commit LSN, index in the transaction."""

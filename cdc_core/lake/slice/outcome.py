@@ -12,8 +12,7 @@ from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lake.slice.upkeep import UpkeepOrder
 from cdc_core.quality import CheckReport
-from cdc_core.schema.changes import DeltaFeature
-from cdc_core.schema.table import TableId
+from cdc_core.schema import DeltaFeature, TableId
 
 
 @dataclass(frozen=True, slots=True)

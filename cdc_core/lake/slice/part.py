@@ -28,7 +28,7 @@ from cdc_core.lake.slice.order import SliceOrder, SpoolFiles, WrittenFiles
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.quality import CheckReport, both
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from cdc_core.lake.stores.quarantine import (
     write_quarantine,
 )
 from cdc_core.quality import KEY_UNIQUE, Limits
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 if TYPE_CHECKING:
     from cdc_core.quality import Checked

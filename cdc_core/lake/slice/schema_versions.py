@@ -15,8 +15,7 @@ from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_
 from cdc_core.lake.schema.project import project_changes
 from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.slice.order import Merge, TargetSchema
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema, row_key
 
 Decoded = tuple[int, pa.Table]
 """The number of a schema version, and change rows that were decoded under it."""

@@ -24,7 +24,7 @@ from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import NO_TIME, Timings
 from cdc_core.quality import CheckReport
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 @dataclass(frozen=True, slots=True)

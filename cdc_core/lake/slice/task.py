@@ -37,7 +37,7 @@ from cdc_core.lake.slice.outcome import Merged, SliceOutcome, Stopwatch, Written
 from cdc_core.lake.slice.shares import JoinedShares
 from cdc_core.lake.slice.upkeep import UpkeepOrder
 from cdc_core.lake.slice.write import LakeWriter
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.storage_faults import storage_fault
 
 _log = logging.getLogger(__name__)

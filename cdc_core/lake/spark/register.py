@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cdc_core.lake.delta.folder import delta_uri
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from cdc_core.lake.positions import (
 from cdc_core.lake.rows.survey import in_order
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _STREAMED_BYTES = 4 << 20
 

@@ -16,7 +16,7 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_table import all_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 Bound = tuple[str | None, ...]
 """The values of a key's columns as PostgreSQL's texts; None for NULL."""

@@ -17,7 +17,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _COUNTS = ("missing", "extra", "changed", "quarantined", "undecided", "repaired")
 _TIME = pa.timestamp("us", tz="UTC")

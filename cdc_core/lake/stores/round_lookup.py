@@ -15,7 +15,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.stores.rounds import RecordedTable, Round, RoundHead, RoundLog, TableState
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _THREADS = 8
 

@@ -36,7 +36,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import is_its_turn, maintain_after
 from cdc_core.lake.schema.lake_schema import file_hours, lake_properties
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _TIME = pa.timestamp("us", tz="UTC")
 _SCHEMA = pa.schema(

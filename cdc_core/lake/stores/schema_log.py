@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.schema.changes import READ_AGAIN_THEN, PauseCause, Projected
-from cdc_core.schema.table import Column, TableId, TableSchema, column_from_plain
+from cdc_core.schema import READ_AGAIN_THEN, Column, PauseCause, Projected, TableId, TableSchema, column_from_plain
 
 _SCHEMA = pa.schema(
     [

@@ -14,7 +14,7 @@ from cdc_core.lake.names import META, OWN_NAMES
 from cdc_core.lake.positions import chunks_app, lake_position, reads_app, schema_version_app
 from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 def complete_snapshot_events(lake: str, changelog: str, scope: str, table: TableId, history_minutes: int) -> int | None:

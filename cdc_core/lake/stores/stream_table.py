@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cdc_core.lake.names import META
 from cdc_core.lake.paths import LakePaths
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _COUNTS = pa.list_(pa.struct([("data_collection", pa.string()), ("event_count", pa.int64())]))
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.lake_schema import lake_properties
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 # One row for each pair that was ever written: a topic that is renamed keeps the events that it has.
 _SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile, RowGate
 from cdc_core.lake.write.replace import write_rows
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 
 def write_reads(

@@ -30,7 +30,7 @@ from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.write.refused_reads import Quarantining, ReadChecks, RefusedFile, discard, summed, told
 from cdc_core.lake.write.replace import SnapshotCommit, commit_snapshot
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.spark import received
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.stores.snapshot_events import as_reads
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 _REASONS = "__wal2lake_reasons"
 _FILE_ROWS, _FILE_BYTES = 50_000, 32 << 20

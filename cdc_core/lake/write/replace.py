@@ -32,7 +32,7 @@ from cdc_core.lake.positions import (
 )
 from cdc_core.lake.schema.features import require_writable
 from cdc_core.lake.schema.lake_schema import check_names, lake_properties, spread
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _FILE_ROWS = 1_000_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import ConnectionString, connect_with
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres.connection import ConnectionString, connect_with
+from cdc_core.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.fingerprint import (
+from cdc_core.schema import (
+    MONEY,
     ColumnMark,
     Fingerprint,
     KeyMark,
@@ -17,7 +18,6 @@ from cdc_core.schema.fingerprint import (
     StorageMark,
     TypeMark,
 )
-from cdc_core.schema.pg_type import MONEY
 
 _MONEY_ARRAY = 791
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from cdc_core.postgres.connect import Connection
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres.connection import Connection
+from cdc_core.schema import TableSchema
 
 # The planner's correlation, from -1 to 1, for the table alone, if visible to the role; none before the first ANALYZE.
 _CORRELATION = """

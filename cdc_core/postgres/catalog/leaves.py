@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.postgres.connect import Connection
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.postgres.connection import Connection
+from cdc_core.schema import TableId, TableSchema
 
 # pg_partition_tree() would lock every partition, and wait for a session that alters one; pg_inherits does neither, on
 # all versions. A query of the root checks neither the privileges nor the row-level security of its partitions, a query

@@ -10,7 +10,7 @@ from __future__ import annotations
 import psycopg
 
 from cdc_core.errors import SourceError
-from cdc_core.postgres.connect import Connection, servers_own
+from cdc_core.postgres.connection import Connection, servers_own
 from cdc_core.postgres.sqlstate import translated
 
 # The server's own setting is the reset value, as no connection gets this one by its startup packet, unless the role has

@@ -21,12 +21,18 @@ from cdc_core.postgres.catalog.fingerprints import fingerprints
 from cdc_core.postgres.catalog.key_bounds import KeyBounds, key_bounds
 from cdc_core.postgres.catalog.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.catalog.types import TypeCatalog
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.fingerprint import Fingerprint, PublicationMark
-from cdc_core.schema.relation import Relation, ReplicaIdentity
-from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.schema.unseen import is_streamed
+from cdc_core.schema import (
+    Column,
+    Fingerprint,
+    PublicationMark,
+    Relation,
+    ReplicaIdentity,
+    TableId,
+    TableSchema,
+    is_streamed,
+)
 
 # Ordinary and partitioned tables.
 _NAMES = """

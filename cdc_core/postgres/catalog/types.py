@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from cdc_core.postgres.catalog.money import decimals
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.pg_type import MONEY, PgType, TypeKind
+from cdc_core.schema import MONEY, PgType, TypeKind
 
 _TYPES = """
 WITH RECURSIVE needed AS (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cdc_core.errors import CdcError
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import Connection, connect, connect_as, place
+from cdc_core.postgres.connection import Connection, connect, connect_as, place
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
@@ -37,8 +37,8 @@ from cdc_core.postgres.preflight.tables import (
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.server import server_info
 from cdc_core.postgres.settings import is_pooled
-from cdc_core.schema.table import TableId
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.schema import TableId
+from cdc_core.selection import SelectionOptions
 
 _ADMINISTRATOR_REMEDY = "Correct --as, or PGUSER, PGPASSWORD and the password file where it names no user or password."
 Check = Callable[[Context], list[Finding]]

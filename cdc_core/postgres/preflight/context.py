@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.server import ServerInfo
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.selection import SelectionOptions
 
 
 @dataclass(frozen=True, slots=True)

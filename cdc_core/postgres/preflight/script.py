@@ -11,8 +11,8 @@ from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight import statements
 from cdc_core.postgres.preflight.finding import Finding
 from cdc_core.postgres.replication import plugin_library
-from cdc_core.schema.table import TableId
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.schema import TableId
+from cdc_core.selection import SelectionOptions
 
 CONNECTION = "connection"
 REPLICATION = "replication connection"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from psycopg import sql
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 
 def setting(name: str, value: str) -> str:

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cdc_core.errors import InUseError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, connect, has_raw_text
+from cdc_core.postgres.connection import Connection, connect, has_raw_text
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication import slot as slots

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.replication import publication
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.fingerprint import PublicationMark
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import PublicationMark, TableId, TableSchema
 
 _VIA_ROOT = 130_000
 _ANCESTORS = """

@@ -8,9 +8,9 @@ from contextlib import closing
 import psycopg
 from psycopg import sql
 
-from cdc_core.decode.segment import HEADER, Segment
+from cdc_core.decode import HEADER, Segment
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin, plugin_library
 from cdc_core.postgres.sqlstate import server_error

@@ -7,7 +7,7 @@ import re
 
 from cdc_core.errors import ConfigError
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
-from cdc_core.schema.fingerprint import PublicationEntry, PublicationMark
+from cdc_core.schema import PublicationEntry, PublicationMark
 
 # Parameters that change the bytes the decoder reads, and the only value of each that it supports.
 _FIXED: dict[str, dict[str, str]] = {

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 
 from cdc_core.errors import PluginError
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 
 SETTING = "output_plugin_libraries"
 # Where the server finds and opens files of libraries.

@@ -14,11 +14,11 @@ import psycopg
 from psycopg import sql
 
 from cdc_core.errors import CdcError, SourceError
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.server import server_info
 from cdc_core.postgres.sqlstate import server_error, translated
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 _OPERATIONS = (("c", "insert"), ("u", "update"), ("d", "delete"), ("t", "truncate"))
 

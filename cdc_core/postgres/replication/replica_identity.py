@@ -10,12 +10,11 @@ from psycopg import sql
 
 from cdc_core.errors import ConfigError
 from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import IdentityRule
 from cdc_core.postgres.sqlstate import server_error
-from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.selection.patterns import compile_pattern
+from cdc_core.schema import ReplicaIdentity, TableId, TableSchema
+from cdc_core.selection import compile_pattern
 
 _WORDS = {
     "DEFAULT": ReplicaIdentity.DEFAULT,

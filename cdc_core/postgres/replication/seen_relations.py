@@ -11,10 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from cdc_core.decode.plugin import SeenColumn
-from cdc_core.schema.relation import Relation, RelationColumn, ReplicaIdentity
-from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.schema.unseen import is_streamed
+from cdc_core.decode import SeenColumn
+from cdc_core.schema import Column, Relation, RelationColumn, ReplicaIdentity, TableId, TableSchema, is_streamed
 
 _HEADER_BYTES = 4
 _FORMAT = re.compile(r"(?P<name>[a-z ]+)\((?P<first>\d+)(?:,(?P<second>-?\d+))?\)(?P<rest>[a-z ]*)(?:\[\])*")

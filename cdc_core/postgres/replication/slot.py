@@ -16,7 +16,7 @@ from psycopg import sql
 
 from cdc_core.errors import CdcError, ConfigError, InUseError, SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin_library
 from cdc_core.postgres.sqlstate import server_error, translated

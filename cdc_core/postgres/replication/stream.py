@@ -24,10 +24,10 @@ import numpy as np
 import psycopg
 from psycopg.pq.abc import PGconn
 
-from cdc_core.decode.segment import FRAME_HEADER, HEADER, Segment
+from cdc_core.decode import FRAME_HEADER, HEADER, Segment
 from cdc_core.errors import CdcError, ProtocolError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication.attach import attach

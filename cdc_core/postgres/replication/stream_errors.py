@@ -10,7 +10,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn
 
 from cdc_core.errors import CdcError, ServerBusyError, SourceError
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin_library
 from cdc_core.postgres.replication import slot as slots

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.sqlstate import translated

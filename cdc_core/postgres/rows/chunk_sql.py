@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from cdc_core.postgres.rows.copy_out import select_from
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _CATALOGUE = "pg_catalog"
 

@@ -11,14 +11,14 @@ from psycopg import sql
 
 from cdc_core.errors import LockedError, ProtocolError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, ConnectionString, connect, connect_with
+from cdc_core.postgres.connection import Connection, ConnectionString, connect, connect_with
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copied
 from cdc_core.postgres.rows.reading import begin_reading
 from cdc_core.postgres.server import next_transaction, oldest_transaction, shown_end, wal_end
 from cdc_core.postgres.settings import ROLES_PATH
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.visibility import Visibility
 
 _CANCEL_SECONDS = 5.0

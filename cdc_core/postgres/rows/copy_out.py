@@ -25,12 +25,12 @@ from psycopg.pq.abc import PGconn
 
 from cdc_core.errors import LockedError, SourceError, TransientError, UnsendableRowError
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import Connection, ConnectionString, connect_with, has_raw_text
+from cdc_core.postgres.connection import Connection, ConnectionString, connect_with, has_raw_text
 from cdc_core.postgres.rows.reading import BEGIN, begin_reading, current_snapshot
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.settings import CATALOGUE_PATH, ROLES_PATH, require_own
 from cdc_core.postgres.sqlstate import row_fault, server_error, translated
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 
 _WAIT_MS = 1000
 _SILENT_WAITS = 3600

@@ -13,14 +13,11 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.rows.copy_out import own_rows_sql
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import Column, TableId, TableSchema
-from cdc_core.selection.columns import plan_columns
-from cdc_core.selection.options import SelectionOptions
-from cdc_core.types.numeric import natural_type
-from cdc_core.types.typmod import numeric_precision_scale
+from cdc_core.schema import Column, PgType, TableId, TableSchema, TypeKind
+from cdc_core.selection import SelectionOptions, plan_columns
+from cdc_core.types import natural_type, numeric_precision_scale
 
 _NUMERIC = 1700
 _WIDEST = 38

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from cdc_core.errors import TransientError
-from cdc_core.postgres.connect import Connection
+from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.settings import require_own
 from cdc_core.visibility import Visibility
 

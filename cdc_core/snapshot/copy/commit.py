@@ -7,13 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.lake_schema import lake_properties
-from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
-from cdc_core.lake.write.read_table import ReadTable, ReadTables
+from cdc_core.lake import LakePaths, ReadTable, ReadTables, SchemaLog, SchemaVersion, TypingPlan, lake_properties
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.copy.range_tracker import RangeTracker
 from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.settings import SnapshotSettings

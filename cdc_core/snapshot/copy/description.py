@@ -13,19 +13,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from cdc_core.lake import DeleteMode, LakePaths, TypingPlan, check_key, prepare
 from cdc_core.lake.delete_columns import COLUMNS
-from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
-from cdc_core.lake.rows.row_keys import check_key
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.write.replace import prepare
-from cdc_core.postgres.catalog.leaves import Leaf
-from cdc_core.postgres.catalog.tables import TableSize
-from cdc_core.postgres.rows.copy_out import own_rows_sql, select_from, select_sql
-from cdc_core.postgres.source import Source
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.postgres import Leaf, Source, TableSize, own_rows_sql, select_from, select_sql
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.copy.plan import Chunk, expected_rows
 from cdc_core.snapshot.copy.settings import SnapshotSettings
 from cdc_core.snapshot.copy.table_results import TableResults

@@ -8,9 +8,8 @@ last range are unbounded.
 
 from __future__ import annotations
 
-from cdc_core.postgres.catalog.key_bounds import KeyBounds, range_condition
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import KeyBounds, range_condition
+from cdc_core.schema import PgType, TableSchema, TypeKind
 
 _INTEGERS = frozenset({"int2", "int4", "int8"})
 _MOST_RANGES = 10_000

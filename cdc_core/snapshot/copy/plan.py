@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cdc_core.postgres.catalog.leaves import Leaf
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.postgres import Leaf
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.options import TableOrder
 
 Item = TypeVar("Item")

@@ -8,16 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cdc_core.errors import TransientError
+from cdc_core.lake import FinishedRange, LakePaths, RangeLog, TakenSnapshot, TakeOut, TypingPlan, lake_properties
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.rows.row_keys import merge_key
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.lake_schema import lake_properties
-from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot
-from cdc_core.lake.write.take_out import TakeOut
-from cdc_core.postgres.source import OpenSnapshot, Source
-from cdc_core.schema.table import TableId
+from cdc_core.postgres import OpenSnapshot, Source
+from cdc_core.schema import TableId
 from cdc_core.snapshot.copy.description import TableDescription
 from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.resume import EarlierAttempts, can_resume, marks_of, resumption

@@ -13,9 +13,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdc_core.lake import RefusedFile
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.write.refused_reads import RefusedFile
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 from cdc_core.snapshot.copy.plan import batches
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import CopyRanges, RangeOrder, RangeResult

@@ -42,14 +42,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cdc_core.lake import FinishedRange, TakenSnapshot, TypingPlan
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import stored_visibility
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.range_log import FinishedRange
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import TableSchema
 
 _MAX_XIDS = 2**30
 _TOLD = frozenset("cud")

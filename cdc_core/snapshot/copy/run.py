@@ -31,18 +31,20 @@ from cdc_core.errors import (
     TransientError,
     UnsendableRowError,
 )
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.lake_schema import lake_properties
-from cdc_core.lake.stores.schema_log import SchemaLog
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot, record_snapshots, tokens_before
-from cdc_core.lake.write.refused_reads import discard
+from cdc_core.lake import (
+    LakePaths,
+    SchemaLog,
+    TakenSnapshot,
+    TypingPlan,
+    discard,
+    epoch_of,
+    lake_properties,
+    record_snapshots,
+    tokens_before,
+)
 from cdc_core.lsn import Lsn
-from cdc_core.postgres.connect import connection_string
-from cdc_core.postgres.source import OpenSnapshot, Source
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
+from cdc_core.postgres import OpenSnapshot, Source, connection_string
+from cdc_core.schema import TableId, TableSchema, streamed
 from cdc_core.snapshot.copy.commit import TableCommits, record_schema_versions
 from cdc_core.snapshot.copy.description import Describer, TableDescription
 from cdc_core.snapshot.copy.range_tracker import RangeTracker

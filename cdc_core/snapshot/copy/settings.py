@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdc_core.lake.delete_modes import DeleteModes
-from cdc_core.lake.schema.features import FeaturePolicy
-from cdc_core.lake.write.refused_reads import ReadChecks
-from cdc_core.schema.changes import LakeFeatures
+from cdc_core.lake import DeleteModes, FeaturePolicy, ReadChecks
+from cdc_core.schema import LakeFeatures
 from cdc_core.snapshot.options import SnapshotOptions
 
 

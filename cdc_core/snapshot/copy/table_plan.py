@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot
-from cdc_core.postgres.catalog.key_bounds import KeyBounds
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.lake import TakenSnapshot
+from cdc_core.postgres import KeyBounds
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.copy.description import TableDescription
 from cdc_core.snapshot.copy.key_ranges import key_column, key_conditions
 from cdc_core.snapshot.copy.plan import ALONE, Chunk, plan_chunks, plan_gap, plan_leaves, rows_per_range

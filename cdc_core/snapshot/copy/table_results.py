@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from cdc_core.errors import CdcError, TransientError
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
 
 T = TypeVar("T")

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.decode.copy_text import LineCutter, decode_copy
+from cdc_core.decode import LineCutter, decode_copy
 from cdc_core.errors import CdcError, LockedError
+from cdc_core.lake import ReadChecks, RefusedFile, TypingPlan, write_reads
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.write.read_files import write_reads
-from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile
-from cdc_core.postgres.connect import ConnectionString
-from cdc_core.postgres.rows.copy_out import SnapshotReader
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.postgres import ConnectionString, SnapshotReader
+from cdc_core.schema import TableId, TableSchema
 
 _CHUNK_BYTES = 4 << 20
 # (snapshot, table) of locked tables: one wait is enough for all ranges of a table.

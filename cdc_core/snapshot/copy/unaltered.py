@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.schema.fingerprint import Fingerprint
-from cdc_core.schema.table import TableSchema
+from cdc_core.postgres import Catalog
+from cdc_core.schema import Fingerprint, TableSchema
 from cdc_core.snapshot.copy.table_plan import TablePlan
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from cdc_core.postgres.rows.chunks import ChunkConnection, received_visibility
+from cdc_core.postgres import ChunkConnection, received_visibility
 
 Bound = tuple[int, int]
 

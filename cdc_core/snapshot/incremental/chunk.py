@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cdc_core.decode.copy_text import decode_copy
-from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.postgres.rows.chunk_sql import (
-    KeyColumn,
-    bounds_sql,
-    chunk_sql,
-    keys_sql,
-    largest_key_sql,
-    own_chunk_sql,
-)
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import Key, TableSchema
+from cdc_core.decode import RawColumns, decode_copy
+from cdc_core.postgres import KeyColumn, bounds_sql, chunk_sql, keys_sql, largest_key_sql, own_chunk_sql
+from cdc_core.schema import Key, TableSchema, row_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from cdc_core.schema.table import Key, TableId
+from cdc_core.schema import Key, TableId
 from cdc_core.snapshot.incremental.progress import Progress
 
 MAX_PASSES = 5

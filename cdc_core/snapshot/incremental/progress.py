@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdc_core.schema.table import Key, TableId
+from cdc_core.schema import Key, TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.notifications import INCREMENTAL, Notifier, ScanStatus, SnapshotStatus
 

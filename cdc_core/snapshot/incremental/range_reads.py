@@ -19,15 +19,9 @@ from typing import Any
 
 from cdc_core import failpoints
 from cdc_core.errors import CdcError, InvariantError, LockedError, TransientError
-from cdc_core.lake.epochs import epoch_of
-from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.stores.range_plans import RangePlan, RangePlans
-from cdc_core.lake.stores.staged_rows import StagedFile, StagedRows
-from cdc_core.lake.table import LakeTable
-from cdc_core.postgres.catalog.tables import Catalog
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import TableId, TableSchema
-from cdc_core.schema.unseen import streamed
+from cdc_core.lake import LakePaths, LakeTable, RangePlan, RangePlans, StagedFile, StagedRows, epoch_of
+from cdc_core.postgres import Catalog
+from cdc_core.schema import TableId, TableSchema, row_key, streamed
 from cdc_core.snapshot.incremental.bounds import Bound, proven_floor, take_bound
 from cdc_core.snapshot.incremental.chunk import ChunkQuery
 from cdc_core.snapshot.incremental.progress import Collection

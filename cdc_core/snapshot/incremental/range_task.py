@@ -18,12 +18,10 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.clock import now_us
 from cdc_core.errors import CdcError, LakeError
+from cdc_core.lake import TypingPlan, write_staged
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.staged_rows import write_staged
-from cdc_core.postgres.connect import ConnectionString
-from cdc_core.postgres.rows.chunks import ChunkConnection, ReadTogether
-from cdc_core.schema.table import Key
+from cdc_core.postgres import ChunkConnection, ConnectionString, ReadTogether
+from cdc_core.schema import Key
 from cdc_core.snapshot.incremental.bounds import Bound, floor_of, take_bound
 from cdc_core.snapshot.incremental.chunk import ChunkQuery
 from cdc_core.snapshot.incremental.staged import RangeFacts

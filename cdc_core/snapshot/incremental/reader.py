@@ -10,14 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cdc_core.errors import TransientError
-from cdc_core.postgres.rows.chunk_sql import KeyColumn
-from cdc_core.postgres.rows.chunks import ChunkConnection
-from cdc_core.schema.options import KeyRule
-from cdc_core.schema.plan import row_key
-from cdc_core.schema.table import Key, TableSchema
-from cdc_core.selection.columns import plan_columns
-from cdc_core.selection.event_key import key_columns
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.postgres import ChunkConnection, KeyColumn
+from cdc_core.schema import Key, KeyRule, TableSchema, row_key
+from cdc_core.selection import SelectionOptions, key_columns, plan_columns
 from cdc_core.snapshot.incremental.chunk import ChunkQuery, divides_rows, unique_keys
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.incremental.window import ChunkWindow, Ints

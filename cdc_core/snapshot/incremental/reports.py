@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _NAME = re.compile(r'(?P<table>(?:"(?:[^"]|"")+"|[^"|])+)(?:\|(?P<number>0*[1-9][0-9]*))?')
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from cdc_core import clock
 from cdc_core.errors import CdcError, NotUtf8Error, SourceError, TransientError
 from cdc_core.lsn import Lsn
-from cdc_core.schema.table import TableId, TableSchema
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection, Progress
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.incremental.reader import ChunkReader, Streamed

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cdc_core.lake.chunks.chunk_file import ChunkFile
-from cdc_core.lake.stores.staged_rows import StagedFile
-from cdc_core.schema.table import Key, TableId, TableSchema
+from cdc_core.lake import ChunkFile, StagedFile
+from cdc_core.schema import Key, TableId, TableSchema
 from cdc_core.snapshot.incremental.progress import Collection
 
 

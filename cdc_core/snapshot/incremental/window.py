@@ -15,10 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.decode.pgoutput.stream_state import RelationRun, SortedSegment
-from cdc_core.decode.pgoutput.tuples import decode_rows
-from cdc_core.decode.raw_columns import RawColumns
-from cdc_core.schema.table import Key, TableSchema
+from cdc_core.decode import RawColumns, RelationRun, SortedSegment, decode_rows
+from cdc_core.schema import Key, TableSchema
 from cdc_core.visibility import Visibility
 
 Bools = npt.NDArray[np.bool_]

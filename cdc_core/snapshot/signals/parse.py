@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cdc_core.schema.table import TableId
-from cdc_core.selection.tables import table_matcher
+from cdc_core.schema import TableId
+from cdc_core.selection import table_matcher
 from cdc_core.snapshot.incremental.watermarks import WINDOW_CLOSE, WINDOW_OPEN
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from cdc_core.schema.table import TableId
-from cdc_core.selection.tables import table_matcher
+from cdc_core.schema import TableId
+from cdc_core.selection import table_matcher
 from cdc_core.snapshot.incremental.progress import Collection
 from cdc_core.snapshot.incremental.queue import SnapshotQueue
 from cdc_core.snapshot.signals.actions import SignalAction

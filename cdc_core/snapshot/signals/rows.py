@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cdc_core.decode.pgoutput.not_utf8 import separated
-from cdc_core.decode.pgoutput.stream_state import RelationRun
-from cdc_core.decode.pgoutput.tuples import decode_rows
+from cdc_core.decode import RelationRun, decode_rows, separated
 from cdc_core.errors import NotUtf8Error
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from cdc_core.events.envelope.table_events import TableEvents
 from cdc_core.events.kafka.settings import consumer_settings, producer_settings
 from cdc_core.lake.delta.storage import Storage
 from cdc_core.option import properties_of
-from cdc_core.postgres.connect import connection_string, place
+from cdc_core.postgres.connection import connection_string, place
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication.replica_identity import rule_for
 from cdc_core.schema.pg_type import PgType

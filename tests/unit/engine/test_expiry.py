@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from cdc_core.clock import DAY_US
 from cdc_core.engine.round import expiry
 from cdc_core.engine.round.expiry import Expiry
 from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.schema.state import TableVersions
-from cdc_core.lake.maintenance.retention import DAY_US
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change

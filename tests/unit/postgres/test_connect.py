@@ -3,7 +3,7 @@
 import pytest
 
 from cdc_core.config.connector import from_entries
-from cdc_core.postgres.connect import connection_string, place
+from cdc_core.postgres.connection import connection_string, place
 
 
 def options(hostname: str):

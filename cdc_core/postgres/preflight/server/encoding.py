@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.postgres.connect import has_raw_text
+from cdc_core.postgres.connection import has_raw_text
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdc_core.errors import CdcError, PluginError, TransientError
-from cdc_core.postgres.connect import connect
+from cdc_core.postgres.connection import connect
 from cdc_core.postgres.options import OutputPlugin, PostgresOptions
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.postgres.preflight.statements import identity_full
 from cdc_core.postgres.replication import plugin, plugin_library, slot
-from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableSchema
+from cdc_core.schema import ReplicaIdentity, TableSchema
 
 NAME = "output plug-in"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.selection.columns import plan_columns
+from cdc_core.schema import PgType, TypeKind
+from cdc_core.selection import plan_columns
 
 NAME = "amounts of money"
 _HUNDREDTHS = 2

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful
-from cdc_core.schema.table import TableSchema
-from cdc_core.schema.unseen import is_streamed
+from cdc_core.schema import TableSchema, is_streamed
 
 NAME = "generated columns"
 

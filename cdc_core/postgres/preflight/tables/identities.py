@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
 from cdc_core.postgres.preflight.statements import identity_full
-from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableSchema, identity_remedy, named_remedy
-from cdc_core.schema.unseen import streamed
-from cdc_core.selection.columns import plan_columns
-from cdc_core.selection.options import SelectionOptions
+from cdc_core.schema import ReplicaIdentity, TableSchema, identity_remedy, named_remedy, streamed
+from cdc_core.selection import SelectionOptions, plan_columns
 
 NAME = "replica identity"
 

@@ -8,7 +8,7 @@ from cdc_core.postgres.options import PublicationAutocreateMode
 from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.postgres.replication import partition_names
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 NAME = "captured tables"
 _SHOWN = 50

@@ -17,7 +17,7 @@ from cdc_core.postgres.preflight.statements import (
 )
 from cdc_core.postgres.replication import partition_names
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 LOGIN = "role"
 ROLE = "replication privilege"

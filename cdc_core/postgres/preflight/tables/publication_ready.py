@@ -18,7 +18,7 @@ from cdc_core.postgres.preflight.statements import (
 from cdc_core.postgres.replication import partition_names, publication
 from cdc_core.postgres.replication.publication import PublicationInfo
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.table import TableId
+from cdc_core.schema import TableId
 
 NAME = "publication"
 _VIA_ROOT = 130_000

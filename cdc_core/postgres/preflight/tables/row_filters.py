@@ -6,8 +6,7 @@ from cdc_core.postgres.preflight.context import Context, listed
 from cdc_core.postgres.preflight.finding import Finding, doubtful
 from cdc_core.postgres.preflight.statements import identity_full
 from cdc_core.postgres.sqlstate import translated
-from cdc_core.schema.relation import ReplicaIdentity
-from cdc_core.schema.table import TableId
+from cdc_core.schema import ReplicaIdentity, TableId
 
 NAME = "row filter"
 

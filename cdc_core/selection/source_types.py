@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cdc_core.schema.pg_type import PgType, TypeKind
-from cdc_core.schema.table import Column
+from cdc_core.schema import Column, PgType, TypeKind
 
 UNBOUNDED = 2**31 - 1
 _NUMERIC_DISPLAY_SIZE = 131_089
