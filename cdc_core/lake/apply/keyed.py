@@ -148,6 +148,7 @@ def _once(hits: list[_Hits], count: int) -> list[_Hits]:
     keys = np.concatenate([np.zeros(0, dtype=np.int64), *(found.keys for found in hits)])
     if not len(keys) or np.bincount(keys, minlength=count).max() == 1:
         return hits
+    # unique returns the first occurrence of each key; all others are repetitions.
     again = np.ones(len(keys), dtype=bool)
     again[np.unique(keys, return_index=True)[1]] = False
     ends = np.cumsum([len(found.keys) for found in hits])
@@ -166,6 +167,7 @@ def _with_own_values(reduced: ReducedSlice, keys: np.ndarray, places: np.ndarray
     some = np.flatnonzero(np.logical_or.reduce(list(keep.values())))
     lake = at(places[some], [*keep, RESCUED])
     if len(some) < len(places):
+        # Rows that were not read become nulls, so that the result is aligned with ``rows``.
         place = np.full(len(places), -1, dtype=np.int64)
         place[some] = np.arange(len(some))
         lake = lake.take(indices(place))
@@ -218,6 +220,7 @@ def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_
     wanted = np.zeros(len(own), dtype=bool)
     wanted[reduced.seek[moved]] = True
     names = [*reduced.keep, RESCUED]
+    # For each key, the row of its old values in the concatenation of ``parts``; -1 if the lake has none.
     begun, parts = np.full(len(own), -1, dtype=np.int64), []
     count = 0
     for found in hits:
@@ -232,6 +235,7 @@ def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_
     lake = pa.concat_tables(parts).combine_chunks().take(indices(begun[reduced.seek[moved]]))
     masks = {name: mask[moved] for name, mask in reduced.keep.items()}
     filled = with_kept_values(reduced.rows.take(pa.array(moved)), masks, lake)
+    # The filled rows take the places of those that moved.
     order = own.copy()
     order[moved] = len(own) + np.arange(len(moved))
     rows = pa.concat_tables([reduced.rows, filled]).combine_chunks().take(pa.array(order))

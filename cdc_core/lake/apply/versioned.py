@@ -221,6 +221,7 @@ class _KeyEventOrder:
         """Return the number of key events at or before each position. Shape: int64[H] each -> int64[H]."""
         count = len(self.lsn)
         every = np.concatenate([self.lsn, lsn]), np.concatenate([self.index, index])
+        # Events and queries are sorted together; at equal positions an event is before a query, so it is counted.
         asked = np.arange(count + len(lsn)) >= count
         order = np.lexsort((asked, every[1], every[0]))
         before = np.cumsum(~asked[order])
@@ -230,6 +231,7 @@ class _KeyEventOrder:
 
     def first(self, keys: np.ndarray, since: np.ndarray) -> np.ndarray:
         """Return the first key event of each key not before that in ``since``, -1 for none. Shape: int64[H] each."""
+        # A key and the number of an event are one integer, so that one binary search serves all keys.
         step = len(self.by_key) + 1
         at = np.searchsorted(self.sorted_keys * step + self.by_key, keys * step + since)
         found = np.full(len(keys), -1, dtype=np.int64)
@@ -243,6 +245,7 @@ def _equals(held: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.nd
     """Return which current rows equal the version of their key. Shape: held[H], int64[H] -> bool[H]."""
     names = image_schema(versions.rows.schema).names
     coder, codes = Tuples.number([column(versions.rows, name) for name in names], exact=True)
+    # -2 is no code: rows that were not numbered have UNKNOWN, -1, and must not equal a key without a version.
     wanted = np.full(versions.keys.num_rows, -2, dtype=np.int64)
     wanted[versions.key[versions.begun]] = codes
     return np.asarray(coder.codes([column(held, name) for name in names]) == wanted[keys])
@@ -253,6 +256,7 @@ def _filled(content: Content, versions: VersionedSlice, hits: Sequence[_EndedRow
     kept = np.flatnonzero(versions.seek >= 0)
     wanted = np.zeros(versions.keys.num_rows, dtype=bool)
     wanted[versions.seek[kept]] = True
+    # For each key, its current row in the concatenation of ``parts``; -1 if the lake has none.
     place, parts, count = np.full(len(wanted), -1, dtype=np.int64), [], 0
     for found in hits:
         mine = wanted[found.keys]

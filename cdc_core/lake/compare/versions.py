@@ -47,8 +47,8 @@ def wrong_versions(
     """Return the keys whose versions are wrong.
 
     ``changes`` are the change rows that the lake has merged since its snapshot, read at the LSN ``read_at``. ``known``
-    are the positions of all events in the changelog, ``unsure`` those whose change was refused at some time: nothing is
-    said of their keys.
+    are the positions of all events in the changelog, ``unsure`` those whose change was refused at some time: their keys
+    are not judged.
     """
     key = compared.key
     assert key is not None
@@ -73,6 +73,7 @@ def wrong_versions(
     wrong[missing] = True
     wrong[_other_values(stored, versions, made, events, compared)] = True
     wrong[events.key[_is_among(events.at, unsure)]] = False
+    # Any row of a key shows the key: of equal codes the last assignment is kept.
     place = np.zeros(len(wrong), dtype=np.int64)
     place[codes] = np.arange(len(codes))
     return WrongVersions(every.take(pa.array(place[np.flatnonzero(wrong)])), removed)
@@ -104,6 +105,7 @@ class _Versions:
     def read_again(self, read_at: int, keys: int) -> Positions:
         """Return where each key's row was last read and found different, from an LSN on. Shape: int64[K, 2]"""
         every, key = np.concatenate([self.began, self.ended]), np.concatenate([self.key, self.key])
+        # Rows that were read have a negative index, changes of the stream have not.
         at = np.flatnonzero((every[:, 1] < 0) & (every[:, 0] >= read_at))
         at = at[np.argsort(every[at, 0], kind="stable")]
         found = np.full((keys, 2), -_LAST, dtype=np.int64)
@@ -122,6 +124,7 @@ class _Versions:
 
     def overlaps(self) -> np.ndarray:
         """Return the numbers of versions that end after the key's next one begins."""
+        # lexsort sorts by its last column first: by key, then begin, then end. Neighbours are consecutive versions.
         columns = (self.ended[:, 1], self.ended[:, 0], self.began[:, 1], self.began[:, 0], self.key)
         order = np.lexsort(columns)
         first, second = order[:-1], order[1:]
@@ -157,16 +160,21 @@ class _Events:
 
     def ends_elsewhere(self, versions: _Versions, read_at: int) -> np.ndarray:
         """Return which versions, of those that were valid after ``read_at``, do not end at their key's next event."""
+        # Ranks replace positions, so that a key and a position are one integer, key * (none + 1) + rank, and a single
+        # binary search finds the next event of each version's key.
         ranks = _numbered(np.concatenate([versions.began, versions.ended, self.at, self.cuts]))
         count, none = len(versions.key), int(ranks.max(initial=0)) + 1
         began, ended, at, cuts = np.split(ranks, np.cumsum([count, count, len(self.at)]))
         events = np.sort(self.key * (none + 1) + at)
         after = np.searchsorted(events, versions.key * (none + 1) + began, side="right")
+        # The appended -1 belongs to no key. An event of another key means that this key has no later one.
         following = np.append(events, -1)[after]
         following = np.where(following // (none + 1) == versions.key, following % (none + 1), none)
+        # A truncate ends the version of every key, if it comes before the key's own event.
         cuts = np.append(np.sort(cuts), none)
         following = np.minimum(following, cuts[np.searchsorted(cuts[:-1], began, side="right")])
         ended = np.where(versions.is_open, none, ended)
+        # A read ends a version without an event, so possibly before the key's next one.
         is_read = ~versions.is_open & (versions.ended[:, 1] < 0)
         is_wrong = np.where(is_read, ended > following, ended != following)
         return np.asarray((versions.ended[:, 0] > read_at) & is_wrong)
@@ -199,6 +207,7 @@ def _other_values(
         known &= ~mask  # a column whose value is that of the version before
     digests = compared.digests(compared.conformed(made.rows))
     mine = _with_key(events.key[made.begun], events.at[made.begun])
+    # Equal (key, begin) pairs of both sides get one number, by which the expected digest is looked up.
     numbers = _numbered(np.concatenate([mine, _with_key(versions.key, versions.began)]))
     expected = np.zeros(int(numbers.max(initial=-1)) + 1, dtype=np.uint64)
     is_known = np.zeros(len(expected), dtype=bool)
