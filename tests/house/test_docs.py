@@ -135,3 +135,15 @@ def test_pages_for_users_are_in_plain_words_and_name_no_test(page: Path) -> None
     text = _LINK.sub("]", whole)
     assert [match[0] for match in _DIALECT.finditer(text)] == []
     assert _TEST_FILE.findall(text) == []
+
+
+def test_pages_for_contributors_are_in_plain_words_too() -> None:
+    guides = [
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "RELEASING.md",
+        *ROOT.glob("[a-z]*/README.md"),
+        *ROOT.glob("tests/*/README.md"),
+    ]
+    # A name of a module may be one of the words.
+    texts = {page: re.sub(r"`[^`]*`", "", plain(page)) for page in guides}
+    assert [(page.name, match[0]) for page, text in texts.items() for match in _DIALECT.finditer(text)] == []
