@@ -274,7 +274,7 @@ def test_features_come_on_as_the_policy_says(tmp_path: Path) -> None:
     assert FeaturePolicy(auto).missing(lake) == FeaturePolicy(widest).missing(lake) == frozenset()
 
 
-def test_who_can_read_a_table_is_told_once_a_feature(caplog: pytest.LogCaptureFixture) -> None:
+def test_readers_of_a_table_are_logged_once_a_feature(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         announce("public.t", BOTH)
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [

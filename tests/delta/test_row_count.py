@@ -26,7 +26,7 @@ def test_rows_are_counted_with_and_without_deletion_vectors(spark, tmp_path):
     assert row_count(empty.path) == 0
 
 
-def test_what_cannot_be_told_is_none(tmp_path):
+def test_an_unknown_count_is_none(tmp_path):
     assert row_count(str(tmp_path / "nothing")) is None
     assert row_count("hdfs://nowhere/table") is None
     (tmp_path / "broken" / "_delta_log").mkdir(parents=True)

@@ -40,7 +40,7 @@ def test_the_setting_names_the_class_and_it_is_a_log_store_of_deltas(spark, stor
     assert again.equals(store.getClass()), "it is made once for a JVM"
 
 
-def test_the_jar_is_gone_once_the_class_is_loaded(store):
+def test_the_jar_is_removed_once_the_class_is_loaded(store):
     (place,) = [url for url in store.getClass().getClassLoader().getURLs() if "wal2lake-jar-" in url.toString()]
     assert not Path(place.getPath()).parent.exists()
 

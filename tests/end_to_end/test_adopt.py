@@ -145,7 +145,7 @@ def shop(pg: Cluster, program: Program, tmp_path: Path) -> Iterator[Shop]:
         made.sql(f"select pg_drop_replication_slot('{slot}')")
 
 
-def test_events_go_on_after_the_last_one(shop: Shop, program: Program, tmp_path: Path) -> None:
+def test_events_continue_after_the_last_one(shop: Shop, program: Program, tmp_path: Path) -> None:
     """Inside a transaction whose changes lie before those of one that was sent whole, and at its end."""
     stops = shop.stops()
     assert len(stops) == 10
@@ -253,7 +253,7 @@ def test_what_is_refused(shop: Shop, program: Program, tmp_path: Path) -> None:
     assert "accepted" in shop.adopt(file, "--offsets", json.dumps(gap), "--accept-gap", "--dry-run")
 
 
-def test_kafka_goes_on_inside_a_transaction(shop: Shop, kafka: Broker, program: Program) -> None:
+def test_kafka_continues_inside_a_transaction(shop: Shop, kafka: Broker, program: Program) -> None:
     """The offset is in a topic of Connect's; the topics of events are Debezium's own."""
     topics = Topics(kafka.servers)
     offset, left = shop.stops()[6]

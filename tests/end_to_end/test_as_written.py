@@ -77,7 +77,7 @@ def test_what_a_run_needs_is_tried_before_it_begins_and_by_check(pg, program, tm
     assert pg.execute(database, slots)[0][0] == 0
 
 
-def test_what_one_looks_for_is_said(pg, program, tmp_path):
+def test_documented_symptoms_are_reported(pg, program, tmp_path):
     database = pg.database("said")
     pg.execute(
         database,

@@ -53,7 +53,7 @@ def configured(pg: Cluster, database: str, folder: Path) -> Path:
     return write_properties(folder / "changelog.properties", pg.properties(database, **settings))
 
 
-def test_reads_once_through_crashes_and_old_changes_gone(
+def test_reads_once_through_crashes_and_expired_changes(
     pg: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = pg.database("changelog")

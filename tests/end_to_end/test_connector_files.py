@@ -35,7 +35,7 @@ insert into public.stock values ({n}, 1);
 """
 
 
-def test_each_file_passes_and_what_is_said_of_it_is_recorded(pg, program, tmp_path):
+def test_each_file_passes_and_its_messages_are_recorded(pg, program, tmp_path):
     database = pg.database("files")
     pg.run_script(database, FOLDER / "schema.sql")
     server = pg.properties(database)

@@ -210,7 +210,7 @@ def test_two_connectors_with_one_slot_and_the_strategies(pg: Cluster, program: P
     assert shop.reread()["gap"] == ""
 
 
-def test_no_data_and_a_slot_that_is_gone(pg: Cluster, program: Program, tmp_path: Path) -> None:
+def test_no_data_and_a_dropped_slot(pg: Cluster, program: Program, tmp_path: Path) -> None:
     shop, mode = Shop(program, tmp_path, pg), {"snapshot.mode": "no_data"}
     done = program.run("snapshot", shop.file())
     assert done.returncode == 0, done.stderr[-3000:]
@@ -233,7 +233,7 @@ def test_no_data_and_a_slot_that_is_gone(pg: Cluster, program: Program, tmp_path
     shop.reread(**mode)
 
 
-def test_a_slot_that_is_gone_when_its_snapshot_is_taken(pg: Cluster, program: Program, tmp_path: Path) -> None:
+def test_a_slot_that_is_dropped_before_its_snapshot(pg: Cluster, program: Program, tmp_path: Path) -> None:
     """As after a failover, whose standby does not have a new slot yet."""
     shop = Shop(program, tmp_path, pg)
     with program.started("run", shop.file(), WAL2LAKE_FAILPOINT="after-snapshot-commit:1:stop") as run:

@@ -52,7 +52,7 @@ def test_the_heartbeats_query_is_run_beside_a_lake(pg, program, tmp_path):
     assert "warn heartbeat query" in checked.stdout and 'relation "beats" does not exist' in checked.stdout
 
 
-def test_names_that_match_nothing_are_said_and_a_table_that_is_made_later_is_streamed(pg, program, tmp_path):
+def test_names_that_match_nothing_are_reported_and_a_table_created_later_is_streamed(pg, program, tmp_path):
     database = pg.database("later")
     pg.execute(database, "create schema inventory; create table unrelated (id int primary key, pay int, v text)")
     file = connector(
@@ -149,7 +149,7 @@ def test_rows_are_not_read_where_a_statement_names_no_table(pg, program, tmp_pat
     assert events.stderr.count(left_out) == 1 and left_out not in done.stderr
 
 
-def test_events_whose_slot_is_gone_say_what_is_missing(pg, program, tmp_path):
+def test_events_whose_slot_was_dropped_report_the_gap(pg, program, tmp_path):
     database = pg.database("gone")
     pg.execute(database, "create table t (id int primary key); insert into t values (1)")
     lines = tmp_path / "lines.jsonl"

@@ -108,7 +108,7 @@ def gate(pg, program, tmp_path):
     return lambda name, **more: Gate(pg, program, tmp_path, name, **more)
 
 
-def test_a_refused_row_is_in_quarantine_and_not_in_the_lake_by_whichever_way_it_comes(gate):
+def test_a_refused_row_is_in_quarantine_and_not_in_the_lake_by_each_way_of_reading(gate):
     one = gate("gate_ways")
     said = one.run()
     assert one.ids() == [48, 51]
@@ -158,7 +158,7 @@ def test_a_refused_row_is_in_quarantine_and_not_in_the_lake_by_whichever_way_it_
     assert "FAILED" not in one.quality("test")
 
 
-def test_chunks_and_repairs_are_judged_anew(gate):
+def test_chunks_and_repairs_are_judged_again(gate):
     one = gate("gate_chunks")
     one.run()
     one.run(
@@ -217,7 +217,7 @@ def test_a_table_whose_rows_cannot_be_judged_is_not_read_and_the_others_are(gate
 
 
 @pytest.mark.parametrize(("mode", "live"), LIVE.items())
-def test_whatever_comes_in_whatever_order_lake_and_quarantine_are_the_source(gate, mode, live):
+def test_lake_and_quarantine_together_equal_the_source_in_any_order(gate, mode, live):
     """Random changes, rules, re-reads, chunks and replays, and one kill: no refused row is in the lake at any stop."""
     chance = random.Random(51)
     one = gate("gate_random", **({} if mode == "hard" else {f"wal2lake.lake.delete.mode.{mode}": str(ORDERS)}))

@@ -173,7 +173,7 @@ def test_a_run_that_is_killed_loses_nothing(
 
 
 @pytest.mark.spark
-def test_a_broker_that_goes_and_comes_back(pg: Cluster, frail: Broker, program: Program, tmp_path: Path) -> None:
+def test_a_broker_that_stops_and_returns(pg: Cluster, frail: Broker, program: Program, tmp_path: Path) -> None:
     """A run with Kafka alone waits, and afterwards everything is there, once and in order; the metrics say so.
 
     The lake of one with both goes on; then both have everything, and the slot is confirmed for both.

@@ -33,7 +33,7 @@ def capturing(pg, database, folder, *tables):
     )
 
 
-def test_a_table_that_joins_or_comes_back_is_read_whole(pg, program, tmp_path):
+def test_a_table_that_joins_or_returns_is_read_completely(pg, program, tmp_path):
     database = pg.database("membership")
     pg.execute(database, SCHEMA)
     file = capturing(pg, database, tmp_path, "first")

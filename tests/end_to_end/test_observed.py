@@ -43,7 +43,7 @@ def kinds_told(path):
     return [(one["aggregate_type"].split()[0], one["type"]) for one in rows(path)]
 
 
-def test_a_run_tells_its_snapshots_and_its_stream(pg, program, tmp_path):
+def test_a_run_reports_its_snapshots_and_its_stream(pg, program, tmp_path):
     database, port = pg.database("observed"), free_port()
     pg.execute(database, SCHEMA)
     more = {

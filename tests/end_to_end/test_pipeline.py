@@ -120,7 +120,7 @@ def test_a_second_snapshot_amid_open_transactions_stays_exact(pg, program, tmp_p
     assert difference(file, [ORDERS, KINDS]) == []
 
 
-def test_without_retries_a_server_that_restarts_ends_the_run_in_a_sentence_and_the_next_goes_on(program, tmp_path):
+def test_without_retries_a_restart_ends_the_run_with_a_sentence_and_the_next_continues(program, tmp_path):
     server = Cluster.start("debian15")
     try:
         database = server.database("restart")

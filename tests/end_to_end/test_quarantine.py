@@ -179,7 +179,7 @@ def test_constraints_count_from_when_they_were_set(line):
     assert difference(one.file, [LATE, DOCS]) == []
 
 
-def test_a_limit_pauses_one_table_and_a_replay_lets_it_go_on(line, tmp_path):
+def test_a_limit_pauses_one_table_and_a_replay_resumes_it(line, tmp_path):
     one = line("limits", **{"wal2lake.quality.docs.path": str(tmp_path / "docs")})
     (one.rules / "public.docs.yaml").write_text(RULES.replace("rows: 50", "rows: 2"))
     one.run()
@@ -280,7 +280,7 @@ def test_a_rule_that_does_not_end_pauses_its_table_and_the_others_continue(line)
     assert difference(one.file, [DOCS]) == []
 
 
-def test_a_rule_file_that_cannot_be_obeyed_is_told_before_anything_starts(line):
+def test_an_invalid_rule_file_is_reported_before_anything_starts(line):
     one = line("files")
     (one.rules / "public.docs.yaml").write_text(RULES + "  - name: wrong\n    condition: total > 0\n")
     for command in ("check", "run"):

@@ -68,7 +68,7 @@ def test_chosen_tables_in_their_order_with_a_statement_of_ones_own(pg, tmp_path)
     assert difference(file, [table("b"), table("c")]) == []
 
 
-def test_a_large_table_tells_its_ranges_as_they_are_read(pg, tmp_path):
+def test_a_large_table_reports_its_ranges_as_they_are_read(pg, tmp_path):
     database = pg.database("ranges")
     pg.execute(
         database,

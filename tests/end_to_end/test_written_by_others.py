@@ -21,7 +21,7 @@ APPENDED, REMOVED, RESTORED, OLDER, COMPACTED = (TableId("public", name) for nam
 TABLES = (APPENDED, REMOVED, RESTORED, OLDER, COMPACTED)
 
 
-def test_what_others_wrote_is_said_and_an_older_copy_is_read_again(
+def test_foreign_commits_are_reported_and_an_older_copy_is_read_again(
     pg: Cluster, program: Program, tmp_path: Path
 ) -> None:
     database = pg.database("others")

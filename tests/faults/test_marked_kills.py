@@ -127,7 +127,7 @@ def test_a_half_written_index_has_no_name_by_which_it_is_found(tmp_path: Path, p
     assert plain(one.rows) == plain(source.rows)
 
 
-def test_an_order_for_a_table_that_is_gone_does_nothing(tmp_path: Path) -> None:
+def test_an_order_for_a_table_that_was_removed_does_nothing(tmp_path: Path) -> None:
     task = UpkeepTask("run", str(tmp_path / "index"), 1 << 30)
     assert not task(UpkeepOrder(str(tmp_path / "gone"), ("id",))).has_more
     assert not task(UpkeepOrder(str(tmp_path / "gone"), ("id",), indexes=True)).has_more

@@ -211,7 +211,7 @@ def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-def test_killed_twice_it_goes_on_and_the_lake_equals_the_source(site, program):
+def test_killed_twice_it_continues_and_the_lake_equals_the_source(site, program):
     seed = sampling.seed(2611)
     print(f"seed {seed}")
     chosen, changes = random.Random(seed), Changes(site, seed)
@@ -258,7 +258,7 @@ def _not_read_again(
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.slow
-def test_rows_that_are_gone_leave_though_nothing_else_happens(site, program):
+def test_deleted_rows_leave_the_lake_without_other_changes(site, program):
     _killed(program, site, 5)
     site.execute("delete from big where id between 10 and 20")
     site.execute("update big set id = id + 5000 where id between 30 and 35")
@@ -280,7 +280,7 @@ def test_rows_that_are_gone_leave_though_nothing_else_happens(site, program):
     ],
     ids=["altered", "rewritten", "truncated", "new slot"],
 )
-def test_what_cannot_be_used_is_read_anew(site, program, change):
+def test_an_unusable_range_is_read_again(site, program, change):
     _killed(program, site, 4)
     files = site.recorded_files()
     assert site.recorded() and files <= {path.name for path in _data_files(site)}

@@ -39,7 +39,7 @@ def test_a_file_is_one_room():
     assert not broken(lines, "cdc_core", "pipelines", "tests", "tools", "benchmarks")
 
 
-def test_a_class_name_stands_for_one_class():
+def test_a_class_name_is_unique():
     names = [
         name
         for path in sources("cdc_core", "pipelines", "wal2lake")

@@ -218,7 +218,7 @@ def wrong_imports(module: str, imported: list[str]) -> list[str]:
     return wrong
 
 
-def test_every_module_stands_in_a_row_of_the_drawing():
+def test_every_module_is_in_a_row_of_the_table():
     assert [name for name in map(module_of, sources()) if row_of(name) is None] == ["cdc_core"]
 
 

@@ -215,7 +215,7 @@ def test_the_tables_are_state_and_the_definitions_load_without_the_server(loaded
         ({"file": "missing.properties"}, "missing.properties cannot be read"),
     ],
 )
-def test_what_is_wrong_with_the_attributes_is_said(loaded, attributes, sentence):
+def test_wrong_attributes_are_reported(loaded, attributes, sentence):
     with pytest.raises(Exception) as caught:
         loaded(**attributes)
     told, error = "", caught.value

@@ -45,7 +45,7 @@ def test_the_first_pattern_that_matches_gives_a_table_its_policy():
     assert found[WEIRD] is None
 
 
-def test_a_table_without_a_change_is_told_to_be_up_to_date_while_nothing_waits(instance):
+def test_a_table_without_changes_is_reported_as_fresh_while_nothing_waits(instance):
     statuses = (table_status(ORDERS), table_status(PEOPLE), table_status(WEIRD))
     assert look(instance, QUIET, *statuses) == ["orders", "people"]
 
@@ -78,7 +78,7 @@ def test_a_table_that_lacks_changes_is_not_up_to_date(instance, status):
     assert look(instance, QUIET, table_status(ORDERS, lsn=5000, changelog=5000)) == ["orders"]
 
 
-def test_a_table_is_told_of_again_after_half_of_its_window_with_the_version_that_it_had(instance, monkeypatch):
+def test_a_table_is_reported_again_after_half_of_its_window_with_its_version(instance, monkeypatch):
     materialise(instance, ORDERS, 400, monkeypatch)
     assert look(instance, QUIET, table_status(ORDERS)) == []
     materialise(instance, ORDERS, 500, monkeypatch)
@@ -86,7 +86,7 @@ def test_a_table_is_told_of_again_after_half_of_its_window_with_the_version_that
     assert made.tags["dagster/data_version"] == "77"
 
 
-def test_the_sensor_of_the_slot_tells_dagster_of_them_without_a_run(instance):
+def test_the_sensor_of_the_slot_reports_them_without_a_run(instance):
     engine = FakeEngine(backlog=QUIET, statuses=(table_status(ORDERS),))
     here = site(engine, freshness=WINDOWS)
     first = health_sensor(here)(dg.build_sensor_context(instance=instance))
@@ -102,7 +102,7 @@ def test_the_sensor_of_the_slot_tells_dagster_of_them_without_a_run(instance):
     assert isinstance(last, dg.SkipReason)
 
 
-def test_a_server_that_is_away_is_told_as_such(instance):
+def test_an_unreachable_server_is_reported_as_such(instance):
     here = site(FakeEngine(error=SourceError("The server is away.", "Wait.")), freshness=WINDOWS)
     result = health_sensor(here)(dg.build_sensor_context(instance=instance))
     assert "The server is away." in result.skip_message

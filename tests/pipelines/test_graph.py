@@ -110,7 +110,7 @@ def test_columns_of_source_and_lake_and_kinds_are_shown():
     assert lake.kinds == {"delta", "spark"}
 
 
-def test_a_column_of_the_lake_tells_its_source_and_comment_also_if_its_case_differs():
+def test_a_lake_column_has_its_source_and_comment_also_if_its_case_differs():
     from cdc_core.schema.pg_type import PgType
     from cdc_core.schema.table import Column, TableSchema
 
@@ -155,7 +155,7 @@ def test_every_asset_has_its_owners_tags_group_and_a_description():
         assert node.kinds
 
 
-def test_what_a_report_tells_is_described_with_its_asset():
+def test_the_metadata_of_reports_are_described_with_their_asset():
     """Dagster's metadata have no descriptions of their own."""
     nodes = graph()
     ranged = KeyRange(ORDERS, 1, 1)
@@ -177,7 +177,7 @@ def test_no_two_assets_look_alike_in_a_list():
     assert len(set(names)) == len(names)
 
 
-def test_each_lake_column_tells_its_source_column(tmp_path):
+def test_each_lake_column_has_its_source_column(tmp_path):
     schema = table(ORDERS)
     lineage = column_lineage(schema, source_key(SITE, ORDERS), ["ID", "__commit_lsn"])
     assert lineage.deps_by_column == {

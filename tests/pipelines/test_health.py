@@ -64,7 +64,7 @@ def test_a_look_brings_checks_and_numbers_without_a_run(instance):
     ]
 
 
-def test_the_same_is_told_every_five_minutes_and_a_change_at_once(instance, monkeypatch):
+def test_an_unchanged_state_is_reported_every_five_minutes_and_a_change_at_once(instance, monkeypatch):
     first = look(FakeEngine(), instance)
     assert look(FakeEngine(), instance, first.cursor).skip_message == "nothing changed"
     lost = look(FakeEngine(backlog=Backlog(wal_status="lost")), instance, first.cursor)

@@ -54,7 +54,7 @@ def test_a_file_without_a_lake_has_topics(tmp_path):
     assert not found.resources
 
 
-def test_the_stream_takes_the_snapshot_and_tells_what_kafka_has(instance):
+def test_the_stream_takes_the_snapshot_and_reports_the_rows_in_kafka(instance):
     engine = Engine(script=lambda on_batch, *_: on_batch(BatchReport(2, {PEOPLE: 3}, Lsn(6000), 9, 0.1, 0.0)))
     here = replace(site(engine), sinks=("kafka",))
     job = definitions_of([here]).resolve_job_def("shop_stream_job")

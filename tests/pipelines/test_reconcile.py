@@ -74,7 +74,7 @@ def test_the_schedule_runs_if_it_is_set():
     assert found.default_status is dg.DefaultScheduleStatus.RUNNING and found.cron_schedule == "0 4 * * *"
 
 
-def test_a_repair_writes_only_when_it_is_told_to():
+def test_a_repair_writes_only_if_configured():
     engine = ComparingEngine(repaired=(replace(WRONG, state=State.EQUAL, found=Differences(), repaired=3),))
     assert run(engine, "shop_repair_job").success
     assert engine.asked == [(None, False)]

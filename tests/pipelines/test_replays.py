@@ -72,7 +72,7 @@ def test_what_cannot_be_obeyed_fails_the_run_and_replays_nothing(instance, no_sp
     assert engine.calls == []
 
 
-def test_a_table_that_cannot_go_on_keeps_no_other_back(instance, no_spark):
+def test_a_table_that_cannot_continue_does_not_delay_others(instance, no_spark):
     refusal = TableError("Its key is gone.", "Give it one.", str(ORDERS))
     engine = FakeEngine(statuses=(WAITING[0], table_status(PEOPLE, quarantined=1)), refusals={ORDERS: refusal})
     result = press(site(engine), instance)
@@ -145,7 +145,7 @@ def statuses(folder):
 @pytest.mark.spark
 @pytest.mark.postgres
 @pytest.mark.slow
-def test_what_was_refused_is_replayed_and_a_paused_table_goes_on(line, instance):
+def test_refused_changes_are_replayed_and_a_paused_table_continues(line, instance):
     execute, file, folder = line
     rule(folder)
     (here,), _ = load_sites([file])

@@ -146,7 +146,7 @@ def test_a_quarantined_row_fails_the_tables_checks_but_neither_the_run_nor_other
     assert len(engine.calls) == 1
 
 
-def test_what_expectations_decided_is_told_with_the_changes_and_before_the_tables(instance):
+def test_results_of_expectations_are_reported_with_the_changes_before_the_tables(instance):
     """A slice that was kept out fails the blocking check of the changes; refused rows are a warning there."""
     mean = RuleResult(
         "user:mean", "", "error", 5, 0, "mean", success=False, observed="2.5", expected="min_value 9", over_slice=True
@@ -187,7 +187,7 @@ def test_the_check_of_changes_says_which_tables_wait(instance):
         assert (told.passed, told.severity) == (passed, severity)
 
 
-def test_a_table_that_stands_still_fails_its_own_check_and_is_not_materialised(instance):
+def test_a_paused_table_fails_its_own_check_and_is_not_materialised(instance):
     engine = FakeEngine(rounds=(round_of(merge(PEOPLE), failed={ORDERS: "Column x became text."}),))
     here = site(engine)
     result = run("shop_stream_job", here, instance)

@@ -134,7 +134,7 @@ def test_a_backfill_of_the_snapshot_keeps_the_sensor_quiet_and_another_connector
     assert "is not finished" in evaluate(slot_sensor(other), instance).skip_message
 
 
-def test_a_connector_is_paused_by_a_press_until_it_is_let_go_on(instance, no_spark):
+def test_a_connector_is_paused_in_the_ui_until_it_is_resumed(instance, no_spark):
     seen = []
 
     def script(on_batch, on_round, should_stop):
@@ -167,7 +167,7 @@ def reason_to_end(instance, here, started, heeds_pause):
     return YieldPolicy(instance, "a run", here, lambda: next(clock), heeds_pause=heeds_pause).reason()
 
 
-def test_a_run_whose_process_is_gone_is_ended_so_that_another_can_start(instance):
+def test_a_run_whose_process_was_removed_is_ended_so_that_another_can_start(instance):
     engine = FakeEngine()
     here = site(engine)
     run = instance.create_run_for_job(

@@ -102,7 +102,7 @@ def test_words_and_percent_of_progress():
     assert "percent" not in metadata.snapshot_progress(SnapshotProgress(ORDERS, 50, None, False), 10.0)
 
 
-def test_the_snapshots_start_and_end_are_observed_and_its_tables_are_not_told_twice(instance):
+def test_the_snapshots_start_and_end_are_observed_and_its_tables_are_not_reported_twice(instance):
     def tells(tables, on_progress, on_notification):
         on_notification(Notification(INITIAL, SnapshotStatus.STARTED, {"data_collections": "public.orders"}))
         on_notification(

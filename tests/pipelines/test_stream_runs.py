@@ -97,7 +97,7 @@ def test_a_paused_table_shows_since_when_what_waits_and_what_to_do(instance, tmp
     )
 
 
-def test_tables_and_checks_appear_while_the_run_goes_on(instance):
+def test_tables_and_checks_appear_while_the_run_continues(instance):
     seen = {}
 
     def script(on_batch, on_round, should_stop):
@@ -190,7 +190,7 @@ def test_tables_stay_in_sync_with_the_drain_whether_they_have_changes_or_not(ins
     assert stale() == {}
 
 
-def test_what_depends_on_a_lake_table_is_asked_for_as_the_stream_goes_on_unless_a_blocking_check_fails(instance):
+def test_dependents_of_a_lake_table_are_requested_while_streaming_unless_a_blocking_check_fails(instance):
     eager = dg.AutomationCondition.eager()
     conditions = {"eager": eager, "checked": eager & dg.AutomationCondition.all_deps_blocking_checks_passed()}
     levels = {"great_expectations": CheckLevel.BLOCK}
@@ -264,7 +264,7 @@ def test_a_cancelled_run_ends_the_stream_between_batches_and_reports_all_of_it(i
     assert first.asset_materialization.metadata["rounds"].value == rest.asset_observation.metadata["rounds"].value == 1
 
 
-def test_a_report_that_dagster_does_not_take_is_tried_again_and_the_stream_goes_on(instance, monkeypatch):
+def test_a_report_that_dagster_refuses_is_retried_and_the_stream_continues(instance, monkeypatch):
     log, refused = StreamEvents._log, []
 
     def locked(self, event):
@@ -315,7 +315,7 @@ def reason(instance, run_id, here):
     return policy.reason()
 
 
-def test_a_run_whose_process_is_gone_does_not_end_those_after_it(instance):
+def test_a_run_whose_process_was_removed_does_not_end_those_after_it(instance):
     here = site(FakeEngine())
     started(instance, here)
     mine = started(instance, here, "shop_stream_job")

@@ -78,7 +78,7 @@ def test_an_idle_table_is_due_at_once_when_it_has_changes_and_not_before(tally, 
     assert tally.due() == [ORDERS] == tally.unreported()
 
 
-def test_who_waits_longest_comes_first(tally, clock):
+def test_the_table_that_waits_longest_is_first(tally, clock):
     tally.add_round(round_of(merge(PEOPLE)))
     clock.now += 1
     tally.add_round(round_of(merge(ORDERS)))
@@ -108,7 +108,7 @@ def test_a_report_that_fails_leaves_its_totals_for_the_next(tally, clock):
     assert (totals.rounds, totals.events, totals.lsn) == (2, 10, 200)
 
 
-def test_what_was_told_is_not_told_again_when_the_rest_of_the_report_fails(tally, clock):
+def test_a_reported_event_is_not_reported_again_after_an_error(tally, clock):
     tally.add_round(round_of(merge(lsn=100), failed={PEOPLE: "Column x became text."}))
     with pytest.raises(KeyboardInterrupt), tally.taken(ORDERS) as summary:
         summary.reported = True

@@ -144,7 +144,7 @@ def test_replica_identities_name_their_columns(catalog: Catalog) -> None:
     assert catalog.identity_indexes(list(tables.values())) == {TableId("shop", "by_index"): "b_second"}
 
 
-def test_serial_columns_are_told_from_identities_and_plain_defaults(catalog: Catalog) -> None:
+def test_serial_columns_are_distinguished_from_identities_and_plain_defaults(catalog: Catalog) -> None:
     table = shop(catalog)["numbered"]
     assert [column.is_serial for column in table.columns] == [True, False, False]
     assert [column.is_generated for column in table.columns] == [False, False, False]

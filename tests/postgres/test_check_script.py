@@ -122,7 +122,9 @@ def test_a_server_on_which_nothing_is_prepared(pg: Cluster, program: Program, tm
     assert passes(program, file), program.run("check", file).stdout
 
 
-def test_what_a_run_would_refuse_or_not_hold_is_said(pg: Cluster, program: Program, tmp_path: Path) -> None:
+def test_values_that_a_run_would_refuse_or_not_store_are_reported(
+    pg: Cluster, program: Program, tmp_path: Path
+) -> None:
     database = pg.database("rules")
     pg.execute(
         database,

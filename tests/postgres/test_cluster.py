@@ -71,7 +71,7 @@ def test_a_statement_finds_nothing_of_the_sessions_of_earlier_ones(each_pg: Clus
     each_pg.execute("postgres", f"drop database {database}")
 
 
-def test_data_outlives_a_crash_and_a_stopped_server_is_gone() -> None:
+def test_data_survive_a_crash_and_a_stopped_server_has_no_process() -> None:
     cluster = Cluster.start("embedded18")
     try:
         database = cluster.database("keep")

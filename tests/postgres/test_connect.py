@@ -162,7 +162,7 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up_in_time(options: Pos
             connect(replace(options, database_port=port, connection_validation_timeout_ms=2000))
 
 
-def test_a_role_that_may_not_log_in_or_replicate_or_connect_is_told_so(pg: Cluster, options: PostgresOptions) -> None:
+def test_a_role_that_may_not_log_in_or_replicate_or_connect_is_reported(pg: Cluster, options: PostgresOptions) -> None:
     name = f"role_{options.database_dbname}"
     pg.execute("postgres", f"create role {name} nologin password 'pw'")
     poor = replace(options, database_user=name, database_password=Secret("pw"))

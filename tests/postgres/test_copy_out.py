@@ -68,7 +68,7 @@ def test_the_snapshot_of_a_new_slot_lives_on_in_the_holder(each_pg: Cluster, opt
         assert read(options, holder.name, "select count(*) from public.t") == b"5000\n"
 
 
-def test_a_snapshot_tells_its_facts_and_holds_up_no_other_slot(each_pg: Cluster, options: PostgresOptions) -> None:
+def test_a_snapshot_reports_its_position_and_blocks_no_other_slot(each_pg: Cluster, options: PostgresOptions) -> None:
     with connect(options) as observer:
         before = wal_end(observer)
         with SnapshotHolder(connect(options)) as holder:
@@ -162,7 +162,7 @@ def test_an_override_may_end_with_a_semicolon(options: PostgresOptions) -> None:
     assert b"".join(chunks) == b"3\n"
 
 
-def test_a_snapshot_that_is_gone_and_a_table_that_is_gone_are_told(options: PostgresOptions) -> None:
+def test_an_expired_snapshot_and_a_dropped_table_are_reported(options: PostgresOptions) -> None:
     holder = SnapshotHolder(connect(options))
     holder.close()
     with pytest.raises(SourceError, match="importing the snapshot"):
@@ -178,7 +178,7 @@ def test_a_value_in_a_failed_statement_is_not_quoted(options: PostgresOptions) -
     assert "22P02" in caught.value.message
 
 
-def test_a_holder_notices_that_its_connection_is_gone(each_pg: Cluster, options: PostgresOptions) -> None:
+def test_a_holder_notices_that_its_connection_was_removed(each_pg: Cluster, options: PostgresOptions) -> None:
     holder = SnapshotHolder(connect(options))
     each_pg.execute("postgres", "select pg_terminate_backend(%s)", [holder.connection.info.backend_pid])
     with pytest.raises(TransientError):

@@ -66,7 +66,7 @@ def around(session: Connection, create: str, *texts: str) -> tuple[Fingerprint, 
 
 
 @pytest.mark.parametrize("texts", [["vacuum full t"], ["cluster t using t_pkey"], ["truncate t"]], ids=lambda t: t[0])
-def test_storing_rows_anew_as_they_are_keeps_the_toast_table(session: Connection, texts: list[str]) -> None:
+def test_rewriting_unchanged_rows_keeps_the_toast_table(session: Connection, texts: list[str]) -> None:
     before, after = around(session, WIDE, *texts)
     assert after.storage[0].filenode != before.storage[0].filenode
     assert after.storage[0].toast == before.storage[0].toast != 0
@@ -145,7 +145,7 @@ def test_behind_an_altered_column_that_is_not_published_only_a_default_proves_a_
     assert found == [[] if tells_all else ["w"], ["w"]]
 
 
-def test_a_type_change_makes_the_columns_default_anew(session: Connection) -> None:
+def test_a_type_change_creates_the_columns_default_again(session: Connection) -> None:
     before, after = around(session, WIDE, "alter table t alter m type int using m + 1")
     assert after.columns[3].default not in (0, before.columns[3].default)
 
@@ -304,7 +304,7 @@ def test_a_sighting_has_the_announced_and_the_present_table(session: Connection)
     assert catalog.resolve_relation(relation).current is None
 
 
-def test_the_marks_of_many_tables_come_at_once_and_leave_out_what_is_gone(session: Connection) -> None:
+def test_the_marks_of_many_tables_take_one_query_and_omit_dropped_ones(session: Connection) -> None:
     run(session, WIDE, "create table t2 (id int)")
     one, two = table_of(session), table_of(session, "t2")
     catalog = Catalog(session, "p")
@@ -359,7 +359,7 @@ def test_the_storage_stamp_is_another_one_when_values_may_differ(each_pg: Cluste
             seen.add(stamp)
 
 
-def test_a_type_tells_its_parts_and_whether_they_are_as_they_were_made(session: Connection) -> None:
+def test_a_type_has_its_parts_and_whether_they_were_altered(session: Connection) -> None:
     run(
         session,
         "create type mood as enum ('sad', 'ok')",

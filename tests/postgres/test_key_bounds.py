@@ -39,7 +39,7 @@ def described(pg, database: str, name: str, ddl: str) -> tuple[Catalog, TableSch
     ],
     ids=["negative", "extremes", "small", "neighbours", "one"],
 )
-def test_every_row_is_in_one_range_whatever_comes_later(each_pg, database, kind, values, per_range, ranges):
+def test_every_row_is_in_one_range_also_later_ones(each_pg, database, kind, values, per_range, ranges):
     listed = ", ".join(f"('{value}')" for value in values)
     ddl = f'create table "A ""b" ("my ""key" {kind}, part int default 0, primary key ("my ""key", part)); '
     catalog, table = described(each_pg, database, 'A "b', f'{ddl} insert into "A ""b" values {listed}')
@@ -102,7 +102,7 @@ def test_rows_in_another_order_than_their_key_are_not_cut():
     assert len(key_conditions("id", KeyBounds(1, 10**12, None), 10**9, 1)) == 10_000
 
 
-def test_heirs_rows_an_empty_table_and_one_that_is_gone(each_pg, database):
+def test_rows_of_heirs_an_empty_table_and_a_dropped_one(each_pg, database):
     catalog, table = described(
         each_pg,
         database,

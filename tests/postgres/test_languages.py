@@ -130,7 +130,7 @@ def _is_refused(options: PostgresOptions) -> bool:
     return False
 
 
-def test_a_stream_that_cannot_begin_or_go_on_says_why(foreign: Cluster, options: PostgresOptions) -> None:
+def test_a_stream_that_cannot_begin_or_continue_reports_the_cause(foreign: Cluster, options: PostgresOptions) -> None:
     impatient = replace(options, slot_max_retries=0, publication_name="late")
     with pytest.raises(SourceError, match=r"Slot .* does not exist"):
         ReplicationStream(impatient)

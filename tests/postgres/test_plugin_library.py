@@ -182,7 +182,7 @@ def test_pgoutput_can_be_missing_in_the_list_too(limited: Cluster, options: Post
     make(own)
 
 
-def test_a_plug_in_whose_file_is_missing_is_told_from_one_that_is_not_allowed_and_costs_no_position(
+def test_a_missing_plug_in_is_distinguished_from_a_forbidden_one_and_costs_no_position(
     limited: Cluster, options: PostgresOptions
 ) -> None:
     set_general(limited, f"{USUAL}, decoderbufs")
@@ -224,7 +224,7 @@ def test_the_script_for_a_server_on_which_nothing_is_prepared_allows_the_plug_in
     assert PLUGIN_LIBRARIES not in script(of_server, SelectionOptions(), findings)
 
 
-def test_an_argument_of_the_server_is_said_to_take_a_restart(limited: Cluster, options: PostgresOptions) -> None:
+def test_an_argument_of_the_server_is_reported_to_need_a_restart(limited: Cluster, options: PostgresOptions) -> None:
     """ALTER SYSTEM has no effect on it: no statement is printed to a role that may see where the value is from."""
     server, kept = limited.bin / "postgres", limited.bin / "postgres.kept"
     seeing = replace(options, database_user=limited.user, database_password=Secret(limited.password))

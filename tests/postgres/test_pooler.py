@@ -78,7 +78,7 @@ def test_a_pooler_in_session_mode_changes_no_value_and_hides_no_row(
         assert not is_pooled(direct)
 
 
-def test_a_replication_connection_that_the_pooler_refuses_is_said_to_be_that(in_sessions: PostgresOptions) -> None:
+def test_a_replication_connection_that_the_pooler_refuses_is_reported_as_such(in_sessions: PostgresOptions) -> None:
     with pytest.raises(SourceError, match="is a pooler, which refuses this connection") as caught:
         connect(in_sessions, replication=True)
     assert "Set database.hostname and database.port to the server itself" in caught.value.remedy

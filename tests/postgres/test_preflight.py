@@ -68,7 +68,7 @@ def test_an_include_list_that_leaves_nothing_is_a_warning(options: PostgresOptio
     assert "None of the database's 2 tables" in finding.found
 
 
-def test_a_poor_role_is_told_every_privilege_it_lacks(each_pg: Cluster, options: PostgresOptions) -> None:
+def test_all_missing_privileges_of_a_role_are_reported(each_pg: Cluster, options: PostgresOptions) -> None:
     role = f"poor_{options.database_dbname}"
     each_pg.execute(
         options.database_dbname,
@@ -179,7 +179,7 @@ def test_an_administrator_sees_what_keeps_a_role_out(
     assert missing() == []
 
 
-def test_a_server_that_is_not_set_up_for_logical_decoding_is_told_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_of_a_server_without_logical_decoding_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster.start(
         "embedded18",
         {"wal_level": "replica", "max_wal_senders": 1, "max_replication_slots": 0, "wal_sender_timeout": "2s"},

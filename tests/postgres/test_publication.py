@@ -80,7 +80,7 @@ def test_no_tables_makes_an_empty_one(options: PostgresOptions, connection: Conn
     assert (found.exists, found.all_tables, found.tables) == (True, False, frozenset())
 
 
-def test_disabled_refuses_to_go_on_without_one_and_accepts_any(
+def test_disabled_refuses_to_start_without_one_and_accepts_any(
     options: PostgresOptions, connection: Connection
 ) -> None:
     with pytest.raises(SourceError, match="There is no publication") as caught:
@@ -143,7 +143,7 @@ def test_via_partition_root_publishes_the_root_in_place_of_its_leaves(
     assert found.published == {TableId("public", "root")}
 
 
-def test_a_role_without_the_privilege_is_told_the_statement_to_have_run(
+def test_a_missing_privilege_is_reported_with_the_statement_to_run(
     each_pg: Cluster, options: PostgresOptions, connection: Connection
 ) -> None:
     limited = poor(each_pg, options)
@@ -204,7 +204,7 @@ def test_a_table_of_somebody_else_is_reported_and_left(
     assert {table.id: table.identity for table in tables_of(connection)}[A] is ReplicaIdentity.DEFAULT
 
 
-def test_what_the_publication_leaves_out_is_said_once(
+def test_operations_that_the_publication_lacks_are_reported_once(
     each_pg: Cluster, options: PostgresOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
     each_pg.execute(

@@ -114,7 +114,7 @@ def test_a_slot_in_use_is_named_with_the_pid_of_its_user(options: PostgresOption
             slot.advance(connection, options.slot_name, wal_end(connection))
 
 
-def test_waiting_for_a_slot_tries_as_often_as_told(options: PostgresOptions, connection: Connection) -> None:
+def test_waiting_for_a_slot_tries_as_often_as_configured(options: PostgresOptions, connection: Connection) -> None:
     make(options)
     stream = ReplicationStream(options)
     wait_until(lambda: slot.inspect(connection, options.slot_name).active)
@@ -183,7 +183,7 @@ def test_a_drop_waits_for_the_walsender_to_go(options: PostgresOptions, connecti
     assert not slot.inspect(connection, options.slot_name).exists
 
 
-def test_a_lost_slot_is_told_apart_and_can_no_longer_be_streamed() -> None:
+def test_a_lost_slot_is_distinguished_and_can_no_longer_be_streamed() -> None:
     cluster = Cluster.start(
         "embedded18", {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
     )
@@ -223,7 +223,7 @@ def test_without_logical_wal_creation_says_which_setting_to_change() -> None:
         cluster.stop()
 
 
-def test_no_slot_left_is_told_with_the_setting_to_raise() -> None:
+def test_a_lack_of_slots_is_reported_with_the_setting_to_raise() -> None:
     cluster = Cluster.start("embedded18", {"max_replication_slots": 1})
     try:
         options = options_for(cluster, "postgres", slot_name="one")

@@ -96,7 +96,7 @@ def test_whole_frames_arrive_in_order_with_headers_that_hold_their_lsn(
         assert stream.wal_end >= lsns[-1]
 
 
-def test_a_read_ends_at_its_limit_of_rows_or_bytes_and_the_next_goes_on(
+def test_a_read_ends_at_its_limit_of_rows_or_bytes_and_the_next_continues(
     each_pg: Cluster, options: PostgresOptions
 ) -> None:
     each_pg.execute(options.database_dbname, "insert into t select g, repeat('x', 100) from generate_series(1, 50) g")
@@ -124,7 +124,7 @@ def test_a_large_value_arrives_whole(each_pg: Cluster, options: PostgresOptions)
         assert max(len(frame) for segment in segments for frame in frames(segment)) > 8_000_000
 
 
-def test_the_slot_is_told_nothing_before_something_is_confirmed(
+def test_no_position_is_sent_to_the_slot_before_one_is_confirmed(
     each_pg: Cluster, options: PostgresOptions, connection: Connection
 ) -> None:
     before = confirmed(connection, options)
@@ -171,7 +171,7 @@ def test_closing_delivers_the_last_confirmation_and_a_restart_brings_only_what_c
         assert b"b" in frames(again[0])[2]
 
 
-def test_manual_flushing_never_tells_the_slot(
+def test_manual_flushing_never_sends_a_position_to_the_slot(
     each_pg: Cluster, options: PostgresOptions, connection: Connection
 ) -> None:
     before = confirmed(connection, options)

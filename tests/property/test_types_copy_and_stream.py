@@ -165,7 +165,7 @@ def events_are_the_same_by_copy_and_stream(rows: CopyAndStream, name: str) -> No
         assert repr(by_copy.values.to_pylist()) == repr(by_stream.values.to_pylist()), f"seed {SEED}"
 
 
-def test_the_catalogue_leads_to_the_rule_that_the_case_stands_for(rows: CopyAndStream) -> None:
+def test_the_catalogue_selects_the_rule_of_the_case(rows: CopyAndStream) -> None:
     for name, sample in SAMPLES.items():
         if name in rows.source.cases:
             rule = rule_for(rows.table.column(rows.source.column(name)))

@@ -87,7 +87,7 @@ def test_arrays_read_back(server: Connection, name: str) -> None:
     check()
 
 
-def test_arrays_of_more_dimensions_are_told_from_flat_ones(server: Connection) -> None:
+def test_arrays_of_more_dimensions_are_distinguished_from_flat_ones(server: Connection) -> None:
     codec = codec_of(array_of(base("text")))
 
     @settings(max_examples=15)

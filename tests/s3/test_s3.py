@@ -147,7 +147,7 @@ def test_ranges_are_staged_on_s3_survive_a_kill_and_fill_their_tables(pg, progra
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
-def test_a_run_goes_on_after_storage_was_away(pg, program, bucket, tmp_path):
+def test_a_run_continues_after_storage_was_away(pg, program, bucket, tmp_path):
     """503 SlowDown while whatever is tried fails, then refused connections; nothing is lost or doubled."""
     database = pg.database("s3_slow")
     pg.execute(database, SCHEMA)

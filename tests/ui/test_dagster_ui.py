@@ -102,7 +102,7 @@ def test_the_asset_graph_shows_source_snapshot_changes_and_lake(pages, streaming
     pages.open(f"locations/{LOCATION}/asset-groups/shop_lake/lineage", "orders", "Passed", size=(1900, 1100))
 
 
-def test_the_schedule_tells_when_it_asks_for_which_tables(pages, shop):
+def test_the_schedule_shows_its_times_and_tables(pages, shop):
     shop.wait("the scheduler", lambda: shop.is_healthy("SCHEDULER"))
     path = f"locations/{LOCATION}/schedules/shop_incremental_snapshot_schedule"
     words = ("shop.customers, shop.products", "only on Sunday", "shop_incremental_snapshot_job", "Running")
@@ -115,7 +115,7 @@ def test_the_launchpad_of_the_signal_job_holds_every_field(pages, shop):
     pages.picture("signal")
 
 
-def test_a_tables_page_shows_what_was_merged_and_its_plots_while_the_run_goes_on(pages, shop, streaming):
+def test_a_tables_page_shows_what_was_merged_and_its_plots_while_the_run_continues(pages, shop, streaming):
     shop.wait("points of a plot", lambda: len(shop.reports("shop.orders")) >= POINTS)
     shop.wait("a freshness policy that is met", lambda: shop.is_fresh("shop.orders"))
     # The columns' descriptions are drawn after the rest of the page.

@@ -57,7 +57,7 @@ def test_the_old_row_is_what_the_replica_identity_sends(debian15: Cluster) -> No
     ]
 
 
-def test_replica_identities_are_set_as_told(debian15: Cluster) -> None:
+def test_replica_identities_are_set_as_configured(debian15: Cluster) -> None:
     rules = {"replica.identity.autoset.values": r"public\.t:FULL"}
     with capture(debian15, rules, "create table t (id int primary key, v text)") as one:
         records = one.run(["insert into t values (1, 'a')", "update t set v = 'b'"])
@@ -135,7 +135,7 @@ def test_an_update_without_change_of_included_columns_is_left_out_where_the_old_
     assert [told(record)[3] for record in records] == [{"id": 1, "v": "b"}]
 
 
-def test_a_publications_row_filter_and_column_list_say_what_comes(debian15: Cluster) -> None:
+def test_a_publications_row_filter_and_column_list_limit_the_stream(debian15: Cluster) -> None:
     with capture(
         debian15,
         {"publication.autocreate.mode": "disabled"},

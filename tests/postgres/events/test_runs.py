@@ -29,7 +29,7 @@ def sequence(record: dict) -> tuple[int | None, int]:  # type: ignore[type-arg]
     return (before and int(before), int(own))
 
 
-def test_a_second_run_goes_on_where_the_first_stopped(debian15: Cluster) -> None:
+def test_a_second_run_continues_where_the_first_stopped(debian15: Cluster) -> None:
     with capture(debian15, {"snapshot.mode": "initial"}, TABLE, "insert into t values (1, 'a')") as one:
         first = one.run("insert into t values (2, 'b')")
         one.sql("insert into t values (3, 'c')")
@@ -51,7 +51,7 @@ def test_what_a_killed_run_wrote_behind_its_last_commit_is_written_once(debian15
     assert [told(record)[1]["id"] for record in records] == [1, 2, 3]
 
 
-def test_a_snapshot_that_was_cut_short_is_taken_anew(debian15: Cluster) -> None:
+def test_a_snapshot_that_was_cut_short_is_taken_again(debian15: Cluster) -> None:
     with capture(debian15, {"snapshot.mode": "initial"}, TABLE, "insert into t values (1, 'a'), (2, 'b')") as one:
         one.sql(f"select pg_create_logical_replication_slot('{one.database}', 'pgoutput')")
         beside = one.output.with_name(one.output.name + ".position")
@@ -113,7 +113,7 @@ def test_modes_made_of_answers_say_what_is_read_at_the_first_and_the_second_star
     assert [told(record)[0] for record in records] == list(first + second)
 
 
-def test_a_switch_reads_again_where_the_slot_is_gone(debian15: Cluster) -> None:
+def test_a_switch_reads_again_where_the_slot_was_removed(debian15: Cluster) -> None:
     rules = {
         "snapshot.mode": "configuration_based",
         BASED + "start.stream": "true",
@@ -133,7 +133,7 @@ def test_initial_only_reads_and_ends(debian15: Cluster) -> None:
         assert [told(record)[0] for record in one.records()] == ["r"]
 
 
-def test_when_needed_reads_again_after_the_slot_is_gone(debian15: Cluster) -> None:
+def test_when_needed_reads_again_after_the_slot_was_removed(debian15: Cluster) -> None:
     with capture(debian15, {"snapshot.mode": "when_needed"}, TABLE, "insert into t values (1, 'a')") as one:
         one.run()
         one.sql(f"select pg_drop_replication_slot('{one.database}')")
@@ -385,7 +385,7 @@ def test_a_value_that_cannot_be_converted_is_left_unset(
     assert ("Column n of public.n" in caplog.text) is warned
 
 
-def test_a_value_that_cannot_be_converted_ends_the_run_where_told(debian15: Cluster) -> None:
+def test_a_value_that_cannot_be_converted_ends_the_run_if_configured(debian15: Cluster) -> None:
     rules = {"event.converting.failure.handling.mode": "fail", "event.processing.failure.handling.mode": "fail"}
     with (
         capture(debian15, rules, UNREADABLE[0]) as one,
@@ -395,7 +395,7 @@ def test_a_value_that_cannot_be_converted_ends_the_run_where_told(debian15: Clus
 
 
 @pytest.mark.parametrize(("mode", "warned"), [("warn", True), ("skip", False)])
-def test_an_event_that_cannot_be_processed_is_left_out_where_told(
+def test_an_event_that_cannot_be_processed_is_skipped_if_configured(
     debian15: Cluster, mode: str, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = {"event.converting.failure.handling.mode": "fail", "event.processing.failure.handling.mode": mode}
@@ -406,7 +406,7 @@ def test_an_event_that_cannot_be_processed_is_left_out_where_told(
 
 
 @pytest.mark.parametrize(("mode", "captured"), [("all_tables", "ab"), ("filtered", "a"), ("no_tables", "")])
-def test_publications_are_made_as_told(debian15: Cluster, mode: str, captured: str) -> None:
+def test_publications_are_created_as_configured(debian15: Cluster, mode: str, captured: str) -> None:
     rules = {"publication.autocreate.mode": mode, "table.include.list": "public.a"}
     with capture(debian15, rules, "create table a (id int primary key)", "create table b (id int primary key)") as one:
         one.run()
@@ -414,7 +414,7 @@ def test_publications_are_made_as_told(debian15: Cluster, mode: str, captured: s
     assert "".join(row[0] for row in rows) == captured
 
 
-def test_a_missing_publication_is_told_where_none_may_be_made(debian15: Cluster) -> None:
+def test_a_missing_publication_is_reported_if_none_may_be_created(debian15: Cluster) -> None:
     rules = {"publication.autocreate.mode": "disabled"}
     with capture(debian15, rules, TABLE) as one, pytest.raises(SourceError, match="There is no publication"):
         one.run()

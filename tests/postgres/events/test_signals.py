@@ -148,7 +148,7 @@ def test_conditions_and_patterns_choose_rows_and_tables(debian15: Cluster) -> No
         assert read_ids(whole(one)) == [2, 4, 6, 8]
 
 
-def test_what_cannot_be_obeyed_is_told_and_the_stream_goes_on(
+def test_a_signal_that_cannot_be_processed_is_reported_and_the_stream_continues(
     debian15: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     bare = "create table bare (v text); insert into bare values ('secret')"
@@ -283,7 +283,7 @@ def test_a_blocking_snapshot_reads_at_once_with_the_markers_of_a_snapshot(debian
     assert [key["id"] for op, key, _ in found if op == "c"] == [5, 6]
 
 
-def test_a_run_that_ends_amid_a_snapshot_goes_on_at_its_chunk(debian15: Cluster) -> None:
+def test_a_run_that_ends_amid_a_snapshot_continues_at_its_chunk(debian15: Cluster) -> None:
     with capture(debian15, RULES, TABLE, SIGNALS, ROWS.format(300)) as one:
         for _ in range(3):
             running = Running(one)

@@ -44,7 +44,7 @@ class Streams:
         return StreamReport(2, 6, Lsn(9), (), 0.1, "lsn")
 
 
-def test_the_stream_begins_anew_and_reads_after_the_commit(context, caplog):
+def test_the_stream_begins_again_and_reads_after_the_commit(context, caplog):
     seen, streams = [], Streams(InProgressLimitError(1000))
     until = Until(lsn=Lsn(9), max_seconds=60.0, max_rows=10)
     report = at_commit_if_too_large(streams, context, until, Hooks(on_batch=seen.append))

@@ -61,5 +61,5 @@ def test_where_nothing_is_proved_there_is_the_claim_while_the_server_has_it(has_
 @pytest.mark.parametrize(
     ("proof", "goes_on"), [({}, True), ({"is_new": True}, False), ({"mismatch": "the slot is ahead"}, False)]
 )
-def test_only_a_stream_that_was_recorded_and_continues_goes_on(proof: dict[str, Any], goes_on: bool) -> None:
+def test_only_a_recorded_stream_without_a_gap_continues(proof: dict[str, Any], goes_on: bool) -> None:
     assert proved(**proof).goes_on is goes_on

@@ -171,7 +171,7 @@ def test_waiting_for_a_table_has_a_bound_and_an_end(tmp_path: Path) -> None:
         assert [commit.lsn for commit in tail.commits()[0]] == [10]
 
 
-def test_processes_are_told_apart_by_who_started_them() -> None:
+def test_processes_are_distinguished_by_their_parents() -> None:
     family = [(1, 0, "init"), (2, 1, "wal2lake"), (3, 2, "java"), (4, 3, "python3"), (5, 4, "sh"), (6, 2, "python")]
     family += [(7, 3, "sh"), (8, 1, "postgres"), (9, 8, "postgres"), (10, 2, "git")]
     everybody = {pid: Process(pid, parent, name, 0.0) for pid, parent, name in family}

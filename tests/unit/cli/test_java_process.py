@@ -36,7 +36,7 @@ def test_one_that_does_not_end_is_killed(monkeypatch):
     assert process.returncode == -9
 
 
-def test_a_thread_that_comes_too_late_starts_none():
+def test_a_late_thread_starts_none():
     go, refused = threading.Event(), []
 
     def start():

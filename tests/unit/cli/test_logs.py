@@ -92,7 +92,7 @@ def rounds(number, changes, lsn):
     return RoundReport(Lsn(lsn), (merge,), lag_bytes=7)
 
 
-def test_the_first_round_is_said_at_once_and_then_one_line_a_minute(capsys):
+def test_the_first_round_is_logged_at_once_and_then_one_line_a_minute(capsys):
     logs.set_up()
     now = [0.0]
     progress = RoundProgress(60.0, lambda: now[0])

@@ -179,7 +179,7 @@ def test_a_missing_property_is_named(name):
     assert f"{name} is missing" in refusal({name: " "})
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     text = refusal({"slot.name": "A", "nonsense.key.here": "1"}, without=("database.user",))
     assert "has 3 problems" in text
     assert text.count("\n- ") == 3
@@ -357,7 +357,7 @@ def test_a_lake_needs_a_path_only_when_something_goes_there():
     config_of({"wal2lake.lake.path": "/lake"}).require_lake()
 
 
-def test_a_name_given_twice_is_told_and_the_last_value_holds():
+def test_a_name_given_twice_is_reported_and_the_last_value_is_used():
     config = from_entries([*LEAST.items(), ("database.port", "1"), ("database.port", "2")])
     assert config.postgres.database_port == 2
     assert "database.port is set twice; the last value is used." in config.warnings
@@ -420,7 +420,7 @@ def test_texts_with_structure_become_values():
         ),
     ],
 )
-def test_settings_that_do_nothing_or_too_much_are_told(extra, part):
+def test_settings_without_effect_or_with_too_much_are_reported(extra, part):
     assert any(part in line for line in config_of(extra).warnings)
 
 

@@ -116,7 +116,7 @@ def test_names_of_tables_are_read_as_debezium_reads_them():
     assert override("elsewhere.public.orders")[0].remedy == "Did you mean public.orders?"
 
 
-def test_a_view_and_a_foreign_table_are_told_apart():
+def test_a_view_and_a_foreign_table_are_distinguished():
     assert "public.seen, which is a view" in reported({**LEAST, "table.include.list": "public.seen"})[0].found
     assert reported({**LEAST, "table.include.list": "public.far"}) == []
 

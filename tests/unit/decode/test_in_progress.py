@@ -217,7 +217,7 @@ def test_what_no_server_sends_is_an_error(payloads: list[bytes]) -> None:
 
 
 @given(st.lists(st.integers(1, 4), max_size=8), st.integers(0, 20), st.integers(0, 300), st.booleans())
-def test_what_is_cut_off_is_gone(sizes: list[int], count: int, memory_bytes: int, spills: bool) -> None:
+def test_discarded_changes_are_not_sent(sizes: list[int], count: int, memory_bytes: int, spills: bool) -> None:
     held = HeldSegments(memory_bytes=memory_bytes)
     frames = [[bytes([at, number]) * 20 for number in range(size)] for at, size in enumerate(sizes)]
     for part in frames:

@@ -80,7 +80,7 @@ def test_the_last_commit_is_found_in_any_version():
     assert batch_with((1, [(10, 0)]), (2, [(20, 0), (30, 0)])).last_commit(T) == 30
 
 
-def test_the_open_transaction_is_told_with_its_last_row():
+def test_the_open_transaction_is_returned_with_its_last_row():
     cut = batch_with((1, [(10, 0), (20, 0)]), (2, [(20, 1), (20, 5)]), open_lsn=20)
     assert cut.open_at(T) == (20, 5)
     assert batch_with((1, [(10, 0), (20, 0)])).open_at(T) is None

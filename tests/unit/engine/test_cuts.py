@@ -91,7 +91,7 @@ def test_a_round_holds_every_table_and_its_last_commit_time(log):
     ]
 
 
-def test_a_later_run_goes_on_where_the_last_one_ended(log, tmp_path):
+def test_a_later_run_continues_where_the_last_one_ended(log, tmp_path):
     known = Known({A: merge_state(merged=100)})
     first = Cuts(log, known, lambda: None)
     first.note_commit(100, int(AT.timestamp() * 1e6))

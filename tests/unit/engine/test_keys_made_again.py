@@ -18,7 +18,7 @@ ANEW = KeyMark(501, 500, (1,), 502, "95", "p")
 FULL: dict[str, Any] = {"identity": ReplicaIdentity.FULL, "identity_key": ("id", "note")}
 
 
-def test_a_key_made_anew_without_rows_in_between_is_in_force_once_the_stream_has_passed_it(tmp_path: Path) -> None:
+def test_a_key_created_again_without_rows_in_between_is_in_force_once_the_stream_has_passed_it(tmp_path: Path) -> None:
     """Until then changes of before may be announced, and under FULL they do not name their rows by a key."""
     first, anew = table(ID, NOTE), table(ID, NOTE, changes={"keys": (ANEW,)})
     for is_announced in (False, True):
@@ -55,7 +55,7 @@ def test_a_key_that_changes_under_full_do_not_name_is_read_again(tmp_path: Path,
     assert known.tables.of(ORDERS).reread is not None
 
 
-def test_full_that_comes_back_unannounced_is_not_taken_for_the_identity_of_before(tmp_path: Path) -> None:
+def test_full_that_returns_unannounced_is_not_taken_for_the_earlier_identity(tmp_path: Path) -> None:
     """No row was changed under DEFAULT, so the message of FULL is the same as before, and the table its version."""
     full, default = table(ID, NOTE, changes={"identity": "f"}, **FULL), table(ID, NOTE)
     known, server = begun(tmp_path, full)

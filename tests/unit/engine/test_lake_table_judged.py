@@ -95,7 +95,7 @@ def test_what_cannot_be_judged_is_an_error_and_not_a_pass(table, tmp_path, monke
         judged(table, tmp_path, SUITE[2:3])
 
 
-def test_a_file_that_is_gone_is_said_and_not_a_rule(table, tmp_path):
+def test_a_missing_file_is_reported_and_no_failed_rule(table, tmp_path):
     lake = DeltaTable.open(table.lake)
     for file in lake.files:
         lake.folder.delete([file.path])

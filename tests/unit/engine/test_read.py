@@ -65,7 +65,7 @@ def test_a_batch_takes_what_has_come(stream: FakeStream, tmp_path: Path) -> None
     assert stream.closed
 
 
-def test_a_batch_comes_at_once_where_somebody_waits(stream: FakeStream, tmp_path: Path) -> None:
+def test_a_batch_is_returned_at_once_if_a_caller_waits(stream: FakeStream, tmp_path: Path) -> None:
     with reader(stream, tmp_path) as found:
         assert found.next_batch(0.05) is None
         stream.send([*announce(ORDERS), *transaction(1000, insert(1))])
@@ -137,7 +137,7 @@ def test_a_batch_of_nothing_but_known_rows_still_confirms(stream: FakeStream, tm
     assert (batch.rows, batch.versions, batch.confirm_lsn) == (0, {}, 1008)
 
 
-def test_inserts_alone_are_told(stream: FakeStream, tmp_path: Path) -> None:
+def test_only_inserts_are_recognized(stream: FakeStream, tmp_path: Path) -> None:
     with reader(stream, tmp_path) as found:
         stream.send([*announce(ORDERS, CLIENTS), *transaction(1000, insert(1), insert(7, CLIENTS), insert(2))])
         stream.send(transaction(1010, plain.update(CLIENTS.oid, ["7"])))
@@ -190,7 +190,7 @@ def test_a_stream_that_breaks_the_protocol_is_named(stream: FakeStream, tmp_path
             batch_of(found)
 
 
-def test_a_cut_behind_a_truncate_tells_the_last_row(stream: FakeStream, tmp_path: Path) -> None:
+def test_a_cut_after_a_truncate_has_the_last_row(stream: FakeStream, tmp_path: Path) -> None:
     """The rows on both sides of a truncate are one run, which is noted before the truncate in its middle."""
     with reader(stream, tmp_path, rows=5) as found:
         begun = [plain.begin(1000, 0, 7), insert(1), insert(2), plain.truncate([ORDERS.oid]), insert(3), insert(4)]

@@ -74,7 +74,7 @@ def test_an_error_is_treated_as_the_table_says(name):
     assert is_retried(error, was_reached=True) is (WANTED[name][1] is RETRY)
 
 
-def test_each_cause_is_said_once_and_not_hidden_by_another_row():
+def test_each_cause_has_one_row_that_no_other_hides():
     assert len({rule.cause for rule in POLICY}) == len({rule.error for rule in POLICY}) == len(POLICY)
     assert all(rule_of(made(rule.error)) is rule for rule in POLICY)
 

@@ -126,7 +126,7 @@ def test_a_step_keeps_a_source_column_that_begins_as_the_lakes_own_do(tmp_path: 
 
 
 @pytest.mark.parametrize("last", [0, 1, 2])
-def test_a_run_goes_on_at_the_version_of_the_last_change_appended(tmp_path: Path, last: int) -> None:
+def test_a_run_continues_at_the_version_of_the_last_change_appended(tmp_path: Path, last: int) -> None:
     first = table(ID, NOTE)
     renamed = table(ID, column(2, "remark"), touched=(2,), version=2)
     again = table(ID, column(2, "remarks"), touched=(2,), version=3)
@@ -152,7 +152,7 @@ def test_a_version_that_the_lake_table_has_already_is_not_taken_up(tmp_path: Pat
     assert state.schema_version is not None and state.schema_version.number == 2 and not state.pending
 
 
-def test_the_book_tells_the_new_column_from_the_old_one(tmp_path: Path) -> None:
+def test_the_book_distinguishes_the_new_column_from_the_old_one(tmp_path: Path) -> None:
     first, again = table(ID, NOTE), table(ID, column(3, "note"))
     server = Server(first)
     registry = TableRegistry(server, lambda name: True, [first])
@@ -288,7 +288,7 @@ def test_a_change_that_was_found_is_not_found_again_at_a_later_lsn(tmp_path: Pat
     assert known.versions.follow_passed(500) == [ORDERS]
 
 
-def test_a_paused_table_goes_on_only_if_all_its_changes_can_be_read(tmp_path: Path) -> None:
+def test_a_paused_table_continues_only_if_all_its_changes_can_be_read(tmp_path: Path) -> None:
     known, _ = begun(tmp_path, table(ID, NOTE))
     known.pauses.pause(ORDERS, PauseCause.FOLDER, "Its reason.", "Its remedy.", 200)
     assert known.catalogue.can_go_on(ORDERS)

@@ -192,7 +192,7 @@ def first_transaction(one: OneTable) -> int:
 
 @pytest.mark.parametrize("mode", list(DeleteMode))
 @pytest.mark.parametrize("how_far", ["all", "all changes", "a part", "nothing"])
-def test_changes_are_merged_once_if_another_commit_comes_first(
+def test_changes_are_merged_once_if_another_commit_is_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how_far: str, mode: DeleteMode
 ) -> None:
     """That of a task that outlasted its run, with the same changes or fewer; or one that merges nothing."""
@@ -223,7 +223,7 @@ def test_changes_are_merged_once_if_another_commit_comes_first(
 @pytest.mark.parametrize("keyless", [False, True])
 @pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize("how_far", ["all", "all changes", "a part"])
-def test_new_rows_are_added_once_if_another_commit_comes_first(
+def test_new_rows_are_added_once_if_another_commit_is_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how_far: str, truncates: bool, keyless: bool
 ) -> None:
     """Commits that add files follow upon any other: only the positions tell that the other had the same rows."""

@@ -105,7 +105,7 @@ def test_no_group_is_much_heavier_than_it_must_be() -> None:
     assert max(loads) <= sum(weights) / 8 + max(weights)
 
 
-def test_files_that_somebody_removed_are_told_before_a_task_looks_for_them(tmp_path: Path) -> None:
+def test_removed_files_are_reported_before_a_task_reads_them(tmp_path: Path) -> None:
     files = files_of(tmp_path, [100] * 3)
     Path(files[1][1]).unlink()
     with pytest.raises(LostFolderError, match="removed or is not accessible"):

@@ -104,7 +104,7 @@ def test_a_slice_under_another_snapshot_is_left_alone(tmp_path: Path) -> None:
     assert follower.one.rows == []
 
 
-def test_a_changelog_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_missing_changelog_is_named(tmp_path: Path) -> None:
     one = OneTable(tmp_path, TABLE, ROW)
     with pytest.raises(LakeError, match="no longer exists"):
         one.merge(10)

@@ -165,9 +165,7 @@ def test_long_passes_are_left_to_a_task_beside_the_rounds(tmp_path: Path, monkey
     assert not compaction.maintain_behind(held) and not upkeep_task(one)(order).has_more
 
 
-def test_a_slice_waits_for_indexes_that_take_long_and_goes_on_when_they_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slice_waits_for_slow_indexes_and_then_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "MARK_BYTES", 0)
     source, one = SourceTable(6, 100), merger(tmp_path)
     source.next_transaction(300, only_inserts=True)

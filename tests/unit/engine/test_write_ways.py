@@ -87,7 +87,7 @@ def test_a_table_that_has_vectors_is_marked_under_every_policy(one: OneTable, so
     assert plain(one.rows) == plain(source.rows)
 
 
-def test_the_feature_is_enabled_once_and_the_run_is_told(one: OneTable, source: SourceTable) -> None:
+def test_the_feature_is_enabled_once_and_reported_to_the_run(one: OneTable, source: SourceTable) -> None:
     one.mark_rows()
     told = []
     for _ in range(3):

@@ -73,7 +73,7 @@ def counts(rewrite: Rewrite) -> tuple[int, int, int]:
     return rewrite.inserted, rewrite.updated, rewrite.deleted
 
 
-def test_only_files_with_a_hit_are_read_whole_and_written_anew() -> None:
+def test_only_files_with_a_hit_are_read_completely_and_rewritten() -> None:
     lake = Lake(held(1, 5), held(2, 6), held(100, 200))
     rewrite = lake.apply(put("u", 0, 2), put("u", 1, 3))
     assert [path for path, columns in lake.content.reads if columns is None] == ["file-2"]
@@ -114,7 +114,7 @@ def test_inserts_past_the_overlap_are_appended_unread() -> None:
     assert isinstance(lake.prepare(put("c", 0, 2), snapshot="5:5:"), KeyedChanges)
 
 
-def test_new_rows_join_the_smallest_file_that_is_written_anew() -> None:
+def test_new_rows_join_the_smallest_rewritten_file() -> None:
     lake = Lake(held(*range(20)), held(*range(100, 103)))
     lake.apply(put("u", 0, 3), put("u", 1, 101), put("c", 2, 500))
     assert sorted(file.rows for file in lake.content.files) == [4, 20]

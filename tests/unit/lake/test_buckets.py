@@ -149,7 +149,7 @@ def test_rows_that_somebody_removed_are_missed(tmp_path: Path, most_bytes: int, 
     buckets.close()
 
 
-def test_a_folder_that_somebody_removed_is_told_when_rows_are_written(tmp_path: Path) -> None:
+def test_a_removed_folder_is_reported_when_rows_are_written(tmp_path: Path) -> None:
     buckets = Buckets(tmp_path / "rows", 2_000)
     shutil.rmtree(tmp_path / "rows")
     rows = rows_of(np.arange(2_000))

@@ -106,7 +106,7 @@ def test_fail_names_table_column_place_and_form_but_no_value(name: str, text: st
 @pytest.mark.parametrize(
     ("mode", "lines"), [(FailureHandlingMode.WARN, 1), (FailureHandlingMode.SKIP, 0)], ids=["warn", "skip"]
 )
-def test_warn_and_skip_go_on_and_keep_the_text(
+def test_warn_and_skip_continue_and_keep_the_text(
     mode: FailureHandlingMode, lines: int, name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):

@@ -267,7 +267,7 @@ def test_rows_that_are_as_they_were_begin_no_version(mode: DeleteMode) -> None:
         assert {row["__valid_from_lsn"] for row in lake.content.rows} == {1}
 
 
-def test_keys_that_no_text_stands_for_are_told() -> None:
+def test_keys_without_a_text_are_reported() -> None:
     keys = pa.table({"a": pa.array([1, 2]), "b": pa.array(["x", "y"])})
     assert key_texts(keys, ("b", "a")) == [("x", "1"), ("y", "2")]
     assert key_texts(pa.table({"a": pa.array([b"1"])}), ("a",)) is None
@@ -293,7 +293,7 @@ def image_of(row: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {name: row[name] for name in ("h", "k", "v", "big", "num", "__rescued")} | more
 
 
-def test_a_row_that_was_read_replaces_the_lakes_at_whatever_position_that_stands() -> None:
+def test_a_row_that_was_read_replaces_the_lakes_at_any_position() -> None:
     found = applied([lake_row("a", "damaged", 10**9, 7), lake_row("z", "not read")], [lake_row("a", "read")], [])
     assert found == {"a": ("read", 50, -1), "z": ("not read", 5, -1)}
 
@@ -314,7 +314,7 @@ def test_a_chunk_that_does_not_show_a_truncate_lands_nowhere() -> None:
     assert found == {"a": ("read", 50, -1), "b": ("since", 5, -1)}
 
 
-def test_a_row_that_moved_is_left_to_the_stream_and_its_new_key_told_where_it_was_not_sent_whole() -> None:
+def test_a_row_that_moved_is_left_to_the_stream_and_its_new_key_returned_if_not_sent_completely() -> None:
     read = [lake_row("a", "read"), lake_row("b", "read")]
     whole = change("u", 40, 0, image_of(read[0]), image_of(read[0], k="x"), xid=1000)
     bare = change("u", 41, 0, image_of(read[1]), image_of(read[1], k="y", big=None), ["big"], xid=1001)

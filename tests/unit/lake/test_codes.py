@@ -95,7 +95,7 @@ def test_numbers_are_equal_when_values_are(
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 @pytest.mark.parametrize(("exact", "expected"), [(False, [0, 0, 1, 1, 2]), (True, [0, 1, 2, 2, 3])])
-def test_both_zeros_are_one_number_unless_they_are_to_be_told_apart_and_every_nan_is_one(
+def test_both_zeros_are_one_number_unless_exact_and_every_nan_is_one(
     kind: pa.DataType, exact: bool, expected: list[int]
 ) -> None:
     coder, codes = numbered(pa.array([0.0, -0.0, math.nan, OTHER_NAN, 1.5], kind), exact)

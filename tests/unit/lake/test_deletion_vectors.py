@@ -68,7 +68,7 @@ def ids_by_delta_rs(path: str) -> list[int]:
 
 @given(st.one_of(PLACES, st.integers(0, 200_000).map(range)))
 @settings(deadline=None)
-def test_a_vector_comes_back_from_its_bytes(places: list[int]) -> None:
+def test_a_vector_is_restored_from_its_bytes(places: list[int]) -> None:
     bitmap = as_bitmap(np.array(list(places), dtype=np.int64))
     assert as_places(decoded(encoded(bitmap))).tolist() == sorted(set(places))
 

@@ -170,7 +170,7 @@ def test_a_task_that_sleeps_over_the_next_run(
     assert len(now.rows) == 4
 
 
-def test_a_task_that_sleeps_goes_on_with_what_the_next_run_did_not_merge(
+def test_a_delayed_task_merges_only_changes_that_the_next_run_did_not(
     one: OneTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = OneTable(one.folder, TABLE, ROW)

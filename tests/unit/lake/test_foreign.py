@@ -54,7 +54,7 @@ def test_maintenance_and_settings_of_others_change_no_rows(lake: DeltaTable) -> 
     assert foreign_commit(lake.path, 0, other.version()) is None
 
 
-def test_a_table_that_others_made_append_only_is_said_so(lake: DeltaTable) -> None:
+def test_a_table_that_others_made_append_only_is_reported(lake: DeltaTable) -> None:
     deltalake.DeltaTable(lake.path).alter.set_table_properties({"delta.appendOnly": "true"})
     lake.refresh()
     lake.commit([lake.write(rows(4))], txns=OWN)

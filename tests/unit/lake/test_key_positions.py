@@ -126,7 +126,7 @@ def test_positions_are_those_that_reading_every_key_gives(
         assert lake.reads == reads
 
 
-def test_long_texts_that_differ_in_their_middle_are_told_apart(tmp_path: Path) -> None:
+def test_long_texts_that_differ_in_their_middle_are_distinguished(tmp_path: Path) -> None:
     texts = [f"{'a' * 200}{number:04}{'b' * 200}" for number in range(300)]
     schema = pa.schema([("id", pa.string())])
     lake = Rows(schema, {"f": pa.table({"id": texts})})
@@ -332,7 +332,7 @@ def test_an_index_of_another_version_is_not_believed(
     assert struct.unpack_from("<I", index_path(folder).read_bytes(), 8) == (2,)
 
 
-def test_a_table_made_anew_at_the_same_path_has_other_indexes(lake: DeltaTable, tmp_path: Path) -> None:
+def test_a_table_created_again_at_the_same_path_has_other_indexes(lake: DeltaTable, tmp_path: Path) -> None:
     file = one_file(lake, (1, 2))
     positions = KeyPositions(tmp_path / "index", MANY)
     assert found(positions, lake, [1]) == {1}

@@ -61,7 +61,7 @@ def test_another_schema_and_another_table_of_the_same_place_have_their_own_rows(
     assert numbers(path) == [2]
 
 
-def test_rows_that_are_marked_as_deleted_are_gone_from_what_is_kept(tmp_path, read):
+def test_rows_that_are_marked_as_deleted_are_not_read(tmp_path, read):
     path = str(tmp_path / "log")
     log = log_table(None, path, SCHEMA, {})
     append_rows(log, [{"n": number, "word": "a"} for number in range(4)], SCHEMA)

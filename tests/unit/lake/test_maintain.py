@@ -45,7 +45,7 @@ def age(file: Path, hours: float) -> None:
     os.utime(file, (at, at))
 
 
-def test_small_files_become_one_and_the_counts_are_told(table: DeltaTable) -> None:
+def test_small_files_become_one_and_the_counts_are_returned(table: DeltaTable) -> None:
     for number in range(9):
         table.commit([table.write(rows(number))], txns={"a": number})
     done = maintain(table.path, KEEP)
@@ -89,9 +89,7 @@ def test_no_table_is_no_error(tmp_path: Path) -> None:
     assert maintain(str(tmp_path / "nothing"), KEEP) is None
 
 
-def test_beside_a_writer_no_row_is_lost_and_none_comes_twice(
-    table: DeltaTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_during_writes_no_row_is_lost_or_repeated(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy-on-write of all files, and appends, while passes of upkeep go on in another thread's own view of the log."""
     monkeypatch.setattr(maintain_module, "_PAUSE_SECONDS", 0.02)
     for number in range(20):

@@ -50,7 +50,7 @@ BREAKS = (replace_folder, replace_log, garble_log, remove_data)
 
 
 @pytest.mark.parametrize("damage", BREAKS)
-def test_a_damaged_folder_is_said_by_its_path(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_folder_is_reported_by_its_path(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     paths = LakePaths(str(tmp_path), "shop")
     for path, loses in ((paths.lake(T), False), (paths.changelog(T), True), (paths.quarantine(T), False)):
         folder = made(path)
@@ -71,7 +71,7 @@ def test_a_table_of_another_program_is_not_opened(tmp_path: Path) -> None:
         open_own(path)
 
 
-def test_a_data_file_that_is_gone_is_an_error_of_its_table(tmp_path: Path) -> None:
+def test_a_missing_data_file_is_an_error_of_its_table(tmp_path: Path) -> None:
     folder = made(str(tmp_path / "t"))
     table = open_own(str(folder))
     assert table is not None

@@ -97,7 +97,7 @@ def test_a_key_that_was_left_is_another_rows_also_where_its_change_is_missing() 
     assert found == {"a": None, "c": (3, "big 3"), "d": (4, "big 0")}
 
 
-def test_swapped_rows_keep_what_is_theirs() -> None:
+def test_swapped_rows_keep_their_values() -> None:
     swap = [
         put("u", 0, "t", "a", unsent=True),
         put("u", 1, "a", "b", unsent=True),

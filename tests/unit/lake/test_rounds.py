@@ -167,7 +167,7 @@ def test_a_version_that_upkeep_replaced_is_replaced_in_the_cut(paths):
     assert sum(file.rows for file in read.files) == 20
 
 
-def test_a_version_whose_files_are_gone_is_an_error(paths):
+def test_a_version_whose_files_were_removed_is_an_error(paths):
     lake = a_lake_table(paths, A)
     log = a_log(paths)
     log.append(1, None, [current(A, merged(lake, A, 1), 1, 7)])

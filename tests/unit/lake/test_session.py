@@ -38,7 +38,7 @@ def delta(tmp_path: Path) -> Path:
     return jar
 
 
-def test_delta_comes_from_maven_and_joins_the_users_packages() -> None:
+def test_delta_is_resolved_by_maven_in_addition_to_the_users_packages() -> None:
     conf = spark_conf({"spark.master": "local[3]", "spark.jars.packages": "org.example:thing:1"})
     delta, other = conf["spark.jars.packages"].split(",")
     assert delta.startswith("io.delta:delta-spark_4.2_2.13:") and other == "org.example:thing:1"

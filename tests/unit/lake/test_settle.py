@@ -42,7 +42,7 @@ def moved(lsn, old, new):
     return change("u", lsn, 0, {"id": old, "v": None}, {"id": new, "v": "x"})
 
 
-def test_deleted_and_left_keys_are_gone_unless_they_came_back():
+def test_deleted_and_left_keys_are_removed_unless_inserted_again():
     first = table(drop(10, 1), drop(11, 2), moved(12, 3, 4), put("u", 13, 5), drop(14, 6))
     second = table(put("c", 20, 2), moved(21, 4, 3), drop(22, 5))
     assert gone(first, second) == [1, 4, 5, 6]

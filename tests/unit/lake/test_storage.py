@@ -13,7 +13,7 @@ T = TableId("public", "t")
 MINIO = Storage("http://127.0.0.1:9000", "eu-1", "key", Secret("very secret"), True)
 
 
-def test_both_engines_are_told_the_same():
+def test_both_engines_get_the_same_settings():
     assert MINIO.for_delta_rs() == {
         "aws_endpoint_url": "http://127.0.0.1:9000",
         "aws_region": "eu-1",

@@ -50,7 +50,7 @@ def test_changes_after_a_position_up_to_another_in_the_order_of_the_stream(one: 
     assert places(changes.arrow(Lsn(40))) == places(changes.arrow(Lsn(40), Lsn(10))) == []
 
 
-def test_a_transaction_that_is_not_complete_comes_later(one: OneTable) -> None:
+def test_an_incomplete_transaction_is_returned_later(one: OneTable) -> None:
     one.append(rows((20, 0), (30, 0)), 20, (30, 0))
     assert places(changes_of(one, SLOT).arrow()) == [(0, 20, 0)]
     one.append(rows((30, 1)), 30)

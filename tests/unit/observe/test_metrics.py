@@ -147,7 +147,7 @@ def test_tags_are_labels_of_every_metric_and_other_names_are_refused(clock):
             parse_metric_tags(wrong)
 
 
-def test_snapshot_attributes_while_it_goes_on_and_at_its_end(meter, clock):
+def test_snapshot_attributes_during_it_and_at_its_end(meter, clock):
     notifier = Notifier("shop", (), meter.notification(None))
     with notify_of_snapshot(notifier, [ORDERS, PEOPLE], meter.progress(None)) as listen:
         listen(SnapshotProgress(ORDERS, 40, 100, False))
@@ -208,7 +208,7 @@ def test_a_snapshot_that_an_earlier_process_began_is_seen_by_its_progress(meter)
     assert (found["SnapshotCompleted", "snapshot"], found["RowsScanned", "snapshot", "public.people"]) == (1, 4)
 
 
-def test_an_endpoint_serves_the_text_and_counts_go_on(caplog):
+def test_an_endpoint_serves_the_text_and_counts_continue(caplog):
     port = free_port()
     made = metrics_of("shop", "127.0.0.1", port)
     made.connected(["public.orders"])
@@ -221,7 +221,7 @@ def test_an_endpoint_serves_the_text_and_counts_go_on(caplog):
         assert 'name="other"' in answer.read().decode()
 
 
-def test_a_port_that_is_taken_is_told_of_and_ends_nothing(caplog):
+def test_a_port_in_use_is_logged_and_ends_nothing(caplog):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -53,7 +53,7 @@ def test_a_schedule_of_a_connector_file():
         ("wal2lake.dagster.freshness", "public\\.(ord=1h"),
     ],
 )
-def test_a_wrong_value_is_told_before_anything_starts(name, text):
+def test_a_wrong_value_is_reported_before_anything_starts(name, text):
     with pytest.raises(ConfigError, match=name):
         from_entries([*PLAIN, (name, text)])
 

@@ -84,7 +84,7 @@ def test_a_value_with_the_same_meaning_is_accepted() -> None:
     plugin.checked(OutputPlugin.WAL2JSON, (("include-lsn", "true"), ("pretty-print", "off")))
 
 
-def test_what_a_plug_in_does_not_send_is_said() -> None:
+def test_changes_that_a_plug_in_does_not_send_are_reported() -> None:
     keyless = replace(TABLE, id=TableId("public", "bare"), primary_key=(), identity_key=())
 
     def said(*given: object) -> str:

@@ -78,7 +78,7 @@ def test_each_failure_of_libpq_has_its_sentence(text: str, kind: type[CdcError],
         (Refusal(), "who knows", UnreachableError, "refuses the connection: who knows"),
     ],
 )
-def test_a_refusal_of_the_server_is_told_apart_in_any_language(
+def test_a_refusal_of_the_server_is_recognized_in_any_language(
     refused: Refusal, text: str, kind: type[CdcError], found: str
 ) -> None:
     for severity in ("FATAL", "\u0412\u0410\u0416\u041d\u041e", "\u81f4\u547d\u7684\u30a8\u30e9\u30fc"):

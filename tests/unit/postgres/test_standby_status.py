@@ -85,9 +85,7 @@ def test_a_confirmation_is_sent_once_and_again_where_the_connection_did_not_take
 @pytest.mark.parametrize(
     "options", [replace(OPTIONS, lsn_flush_mode=LsnFlushMode.MANUAL), replace(OPTIONS, flush_lsn_source=False)]
 )
-def test_a_slot_that_others_confirm_is_told_only_what_was_received(
-    clock: list[float], options: PostgresOptions
-) -> None:
+def test_a_slot_that_others_confirm_gets_only_received_positions(clock: list[float], options: PostgresOptions) -> None:
     found, line = status(options), Line()
     found.confirm(200)
     found.report_if_due(line)

@@ -55,7 +55,7 @@ def test_a_change_from_before_the_constraint_passes():
     assert passed.summary.failed["not_null:na me"] == 0
 
 
-def test_a_constraint_that_was_set_anew_meanwhile_counts_for_nothing_in_hand():
+def test_a_constraint_that_was_created_again_is_not_applied_to_earlier_rows():
     assert judged(marked(na_me="2"), {"na me": 10}).refused is None
     assert constraint_marks(marked(na_me="2")) != constraint_marks(marked())
 
@@ -82,7 +82,7 @@ def test_a_repeated_key_is_refused_from_when_the_key_was_seen():
     assert repeated(marked(), {KEY: 1000}) == []
 
 
-def test_a_key_that_was_made_anew_meanwhile_counts_for_nothing_in_hand():
+def test_a_key_that_was_created_again_is_not_applied_to_earlier_rows():
     for other in (with_key(keys=(KeyMark(7, 6, (1,)),)), with_key(oid=2), marked(id="2")):
         assert repeated(marked(), {KEY: 10}, other) == []
         assert constraint_marks(other)[KEY] != constraint_marks(marked())[KEY]

@@ -45,7 +45,7 @@ def test_good_rows_pass_as_they_came():
     assert found.rules == RULES
 
 
-def test_failing_rows_are_split_off_and_the_rest_goes_on():
+def test_failing_rows_are_separated_and_the_others_continue():
     rows = [one for pair in zip(GOOD[:9], [several[0] for several in BAD.values()], strict=True) for one in pair]
     rows = [
         {**one, "__tx_index": one["__tx_index"] + 100 * number if one["__tx_index"] >= 0 else one["__tx_index"]}

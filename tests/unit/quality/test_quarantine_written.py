@@ -95,7 +95,7 @@ def test_a_new_snapshot_settles_what_waited(tmp_path):
     assert refused_among(rows_at(50, 350, 360), DeltaTable.open(path), 300).tolist() == [False, True, False]
 
 
-def test_a_table_of_before_there_were_states_goes_on(tmp_path):
+def test_a_table_older_than_states_continues(tmp_path):
     path = str(tmp_path / "quarantine")
     old = rows_at(50).drop_columns(["effects", "key"])
     deltalake.write_deltalake(path, old)

@@ -86,7 +86,7 @@ def test_a_file_says_what_it_is_for(tmp_path):
         ("gx/expectations/a/b.json", '{"expectations": [{"kwargs": {}}]}', "a/b.json: expectation 1 has no type"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, wrong):
+def test_errors_are_reported_with_their_place(tmp_path, name, text, wrong):
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -94,7 +94,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, wrong):
     assert wrong in str(caught.value)
 
 
-def test_every_problem_is_told_at_once(tmp_path):
+def test_all_problems_are_reported_at_once(tmp_path):
     with pytest.raises(ConfigError, match=r"a\.b\.yaml, line 1: .*c/d\.json, line 1: no JSON"):
         read_rule_files(folder(tmp_path, a__b__yaml="limits: {rows: x}", c__d__json="x"))
     with pytest.raises(ConfigError, match="is not a folder"):
@@ -109,7 +109,7 @@ def test_every_problem_is_told_at_once(tmp_path):
         ("hight > 3", "refers to hight, which public.people does not have"),
     ],
 )
-def test_a_condition_that_cannot_be_obeyed_is_told_at_the_start(tmp_path, condition, wrong):
+def test_an_invalid_condition_is_reported_at_the_start(tmp_path, condition, wrong):
     made = checks(folder(tmp_path, public__people__yaml=f"rules:\n- name: x\n  condition: {json.dumps(condition)}\n"))
     (problem,) = made.rule_problems([TABLE])
     assert "public.people.yaml, line 3: rule x" in problem and wrong in problem
@@ -296,7 +296,7 @@ def test_the_verdict_is_the_librarys(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_expectations_that_cannot_be_evaluated_are_told_at_the_start(tmp_path, expectation, wrong):
+def test_expectations_that_cannot_be_evaluated_are_reported_at_the_start(tmp_path, expectation, wrong):
     (problem,) = checks(folder(tmp_path, public__people__json=suite_of(expectation))).rule_problems([TABLE])
     assert wrong in problem
 

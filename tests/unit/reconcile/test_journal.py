@@ -47,7 +47,7 @@ def test_a_comparison_that_was_killed_is_continued(tmp_path: Path) -> None:
     assert opened(tmp_path, resume=True).done == {}
 
 
-def test_another_comparison_begins_anew(tmp_path: Path) -> None:
+def test_another_comparison_begins_again(tmp_path: Path) -> None:
     killed = opened(tmp_path, resume=False)
     killed.note(result(1), Lsn(100))
     assert opened(tmp_path, resume=True, kind="since").done == {}

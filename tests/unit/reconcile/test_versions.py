@@ -128,7 +128,7 @@ def test_a_version_that_is_missing_is_named_or_was_removed() -> None:
     assert keys(history.wrong([row for row in rows if row is not gone])) == {key_of(gone)}
 
 
-def test_nothing_is_said_of_keys_whose_change_was_refused() -> None:
+def test_keys_whose_change_was_refused_are_not_judged() -> None:
     history = History(5, truncates=False)
     rows = history.rows()
     at = next(at for at, row in enumerate(rows) if row["__tx_index"] >= 0)

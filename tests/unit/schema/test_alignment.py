@@ -61,7 +61,7 @@ def test_a_table_of_the_most_columns_is_read() -> None:
     assert align(tuple(each for each in every if each is not gone), places, may_be_rewritten=False) is None
 
 
-def test_a_type_that_needs_a_rewrite_tells_the_new_column_from_the_old() -> None:
+def test_a_type_that_needs_a_rewrite_distinguishes_the_new_column_from_the_old() -> None:
     old, new = column(2, "a", INT), column(3, "a", TEXT)
     places = [live(ID), dropped(old), added(new)]
     assert align((ID, new), places, may_be_rewritten=False) == (1, 3)

@@ -80,7 +80,7 @@ def test_a_column_of_the_future_is_left_for_later_and_filled_then() -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_a_column_without_a_missing_value_in_a_table_stored_anew_is_read_again(ahead: bool) -> None:
+def test_a_column_without_a_missing_value_in_a_rewritten_table_is_read_again(ahead: bool) -> None:
     now = table(ID, A, B, column(4, "c", INT), changes={"storage": (StorageMark(100, 201, 300, False),)})
     decision = decided(BASE, now, announced(BASE if ahead else now))
     assert decision.verdict is Verdict.REREAD
@@ -180,7 +180,7 @@ def test_a_rewrite_of_a_column_is_read_again_even_where_its_type_stays() -> None
     assert decision.verdict is Verdict.REREAD and decision.changes[0].column == "a"
 
 
-def test_vacuum_full_is_told_by_the_toast_table_that_stays() -> None:
+def test_vacuum_full_is_recognized_by_its_unchanged_toast_table() -> None:
     assert decided(BASE, altered(2, BASE, filenode=201)).verdict is Verdict.FOLLOW
     narrow = altered(0, BASE, toast=0)
     assert decided(narrow, altered(0, narrow, filenode=201)).verdict is Verdict.FOLLOW
@@ -408,7 +408,7 @@ def test_a_key_with_nulls_is_none() -> None:
     assert decided(nullable, base).operations == (SetKey(("id",)),)
 
 
-def test_a_column_that_no_ddl_named_tells_its_neighbours_apart() -> None:
+def test_a_column_that_no_ddl_named_distinguishes_its_neighbours() -> None:
     now = table(ID, B, column(4, "a"), changes={"attributes": 4})
     touched = table(ID, B, column(4, "a"), changes={"attributes": 4}, touched=(3,))
     assert decided(BASE, now, announced(now)).verdict is Verdict.FOLLOW
@@ -435,7 +435,7 @@ def test_a_caller_that_knows_the_catalogue_to_be_current_needs_no_guess() -> Non
     )
 
 
-def test_a_table_that_was_described_when_it_was_gone_is_read_again() -> None:
+def test_a_table_that_was_described_after_its_drop_is_read_again() -> None:
     assert decided(announced(BASE), BASE).verdict is Verdict.REREAD
 
 

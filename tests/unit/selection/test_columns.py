@@ -140,7 +140,7 @@ DD = PgType(16601, "dd", "inventory", TypeKind.DOMAIN, DNUM, -1)
         (ARRAY, 12, ("_VARCHAR", "8", "0")),
     ],
 )
-def test_the_source_type_is_told_as_recorded(type_, modifier, expected):
+def test_the_source_type_is_as_recorded(type_, modifier, expected):
     plan = plans(table_of(Column("c", type_, modifier)), column_propagate_source_type=("inventory.*",))["c"]
     keys = [f"__debezium.source.column.{part}" for part in ("type", "length", "scale", "name")]
     assert plan.parameters == tuple(zip(keys, (*expected, "c"), strict=True))
@@ -152,7 +152,7 @@ def test_a_type_is_picked_by_its_name():
     assert [name for name, plan in found.items() if plan.parameters] == ["first_name"]
 
 
-def test_serials_are_told_where_debezium_tells_them_and_comments_never():
+def test_serials_are_marked_as_by_debezium_and_comments_never():
     table = table_of(Column("id", INT4, is_serial=True, comment="the key"))
     options = SelectionOptions(column_propagate_source_type=(".*",))
     (stream,) = plan_columns(table, options)

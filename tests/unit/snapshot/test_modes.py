@@ -89,7 +89,7 @@ def test_custom_asks_the_class_each_question():
         ("io.debezium.connector.postgresql.spi.Snapshotter", "cannot be instantiated"),
     ],
 )
-def test_a_class_that_cannot_serve_is_told(path, said):
+def test_an_unusable_class_is_reported(path, said):
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         mode_actions(custom(path))
     assert "secret" not in str(caught.value)

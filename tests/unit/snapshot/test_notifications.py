@@ -22,7 +22,7 @@ def take(told, on_progress=None, error=None):
                 raise error
 
 
-def test_a_snapshot_tells_its_start_each_table_and_its_end():
+def test_a_snapshot_notifies_of_its_start_each_table_and_its_end():
     told, seen = [], []
     take(told, seen.append)
     assert [one.type for one in told] == [
@@ -44,14 +44,14 @@ def test_a_snapshot_tells_its_start_each_table_and_its_end():
     assert len(seen) == 6
 
 
-def test_a_snapshot_that_fails_tells_that_it_was_aborted():
+def test_a_failed_snapshot_notifies_that_it_was_aborted():
     told = []
     with pytest.raises(RuntimeError, match="cut"):
         take(told, error=RuntimeError("cut"))
     assert [one.type for one in told][-2:] == [SnapshotStatus.TABLE_SCAN_COMPLETED, SnapshotStatus.ABORTED]
 
 
-def test_what_is_told_is_in_the_table_once_it_is_closed(tmp_path):
+def test_notifications_are_in_the_table_once_it_is_closed(tmp_path):
     table = NotificationTable(str(tmp_path / "n"), 15)
     take_into(table)
     table.close()
@@ -68,7 +68,7 @@ def take_into(table):
         table.add(one)
 
 
-def test_a_lake_that_cannot_be_written_to_ends_nothing_and_is_told_of(tmp_path, caplog):
+def test_a_lake_that_cannot_be_written_to_is_logged_and_ends_nothing(tmp_path, caplog):
     (tmp_path / "n").write_text("no folder")
     table = NotificationTable(str(tmp_path / "n" / "below"), 15)
     with caplog.at_level(logging.WARNING):

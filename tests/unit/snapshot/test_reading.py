@@ -27,7 +27,7 @@ class Read:
         return [SimpleNamespace(table=SimpleNamespace(id=self.table), number=number) for number in range(RANGES)]
 
 
-def test_no_range_is_read_before_the_start_of_its_table_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_range_is_read_before_the_start_of_its_table_was_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[tuple[str, TableId]] = []
 
     def read_batch(spark: Any, batches: Any, work: Any, doing: str) -> list[Any]:

@@ -22,7 +22,7 @@ class Server:
         return Lsn(self.end)
 
 
-def test_a_stream_is_begun_anew_behind_the_transactions_that_were_open():
+def test_a_stream_is_restarted_after_the_transactions_that_were_open():
     server, renewal = Server(), SenderRenewal()
     assert not renewal.is_due(server, 10**9)  # nothing was requested
     assert not renewal.covers(15)

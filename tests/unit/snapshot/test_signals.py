@@ -186,6 +186,6 @@ def test_actions_are_named_by_their_type():
 
 
 @pytest.mark.parametrize("path", ["Mine", "no_such_package_at_all.Mine", f"{__name__}.Deaf", f"{__name__}.Nothing"])
-def test_an_action_that_cannot_be_made_is_told(path):
+def test_an_action_that_cannot_be_created_is_reported(path):
     with pytest.raises(ConfigError, match=r"wal2lake\.signal\.actions"):
         load_actions([("mine", path)])

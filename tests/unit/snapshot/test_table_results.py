@@ -138,20 +138,20 @@ def test_an_error_is_raised_where_no_table_is_to_be_left_out():
 
 
 @pytest.mark.parametrize("moment", ["preparing", "reading", "committing"])
-def test_while_the_stream_goes_on_each_table_is_told_when_it_is_committed_and_others_have_errors(taken, moment):
+def test_while_streaming_each_table_is_reported_when_committed_and_others_have_errors(taken, moment):
     told: list[SnapshotReport] = []
     found, _ = taken(**{moment: REFUSED}, told=told)
     assert found == {BAD.id: REFUSED} and told == [report(GOOD), report(LAST)]
 
 
-def test_while_the_stream_goes_on_an_altered_table_has_a_temporary_error(taken):
+def test_while_streaming_an_altered_table_has_a_temporary_error(taken):
     told: list[SnapshotReport] = []
     found, discarded = taken(changed=BAD, told=told)
     assert list(found) == [BAD.id] == discarded and told == [report(GOOD), report(LAST)]
     assert isinstance(found[BAD.id], TransientError) and str(BAD.id) in found[BAD.id].message
 
 
-def test_while_the_stream_goes_on_an_error_of_all_tables_is_raised_behind_the_reports(taken):
+def test_while_streaming_an_error_of_all_tables_is_raised_after_the_reports(taken):
     told: list[SnapshotReport] = []
     with pytest.raises(LakeError):
         taken(ending=LakeError("The folder is gone."), told=told)

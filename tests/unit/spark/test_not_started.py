@@ -13,7 +13,7 @@ from cdc_core.spark import session
 from cdc_core.spark.session import _not_started
 
 
-def test_a_user_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     # What Java said in this process may be that of another test.
     monkeypatch.setattr(session, "last_lines", lambda: "")
     assert "Install Java" in _not_started().remedy
@@ -43,7 +43,7 @@ def test_java_that_was_ended_is_not_java_that_is_missing(
         session.get_context()
 
 
-def test_java_that_starts_but_spark_does_not_is_told_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_of_spark_is_reported_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     said = (
         "Error: Could not find or load main class Projects.tmp\nCaused by: java.lang.ClassNotFoundException: Projects"
     )

@@ -46,7 +46,7 @@ def test_beginning_does_not_wait():
     assert start() == "session"
 
 
-def test_each_who_asks_is_told_why_it_did_not_start():
+def test_each_caller_gets_the_cause_of_a_failed_start():
     def session():
         raise OSError("no Java")
 

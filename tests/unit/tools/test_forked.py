@@ -10,7 +10,7 @@ from tests.support.waits import patient
 ROUNDS = 200
 
 
-def test_every_thread_that_waits_for_a_run_is_told_of_its_end():
+def test_every_thread_that_waits_for_a_run_is_notified_of_its_end():
     """As where a test signals a run again and again while it waits for the end."""
 
     def wait(run, found):

@@ -50,7 +50,7 @@ def split(*texts: str | None, delimiter: str = ",") -> list[list[str | None]]:
     return [elements[a:b] for a, b in zip(taken.offsets, taken.offsets[1:], strict=False)]
 
 
-def test_quotes_escapes_and_null_are_told_apart() -> None:
+def test_quotes_escapes_and_null_are_distinguished() -> None:
     assert split('{"a","b,c",NULL,"NULL","",null}') == [["a", "b,c", None, "NULL", "", "null"]]
     assert split(r'{"a\"b","c\\","{}","\\\\\"",x}') == [['a"b', "c\\", "{}", '\\\\"', "x"]]
     assert split("{日本,é}", '{"日,本",😀}') == [["日本", "é"], ["日,本", "😀"]]

@@ -144,7 +144,7 @@ def test_every_sample_has_a_strategy_in_copy_and_stream() -> None:
         assert len(set(drawn(case, 8, 1))) > 1, f"{name} draws nothing but nulls"
 
 
-def test_the_rule_of_a_sample_is_the_one_it_stands_for() -> None:
+def test_the_rule_of_a_sample_is_that_of_its_name() -> None:
     for key, sample in SAMPLES.items():
         rule = next(rule for rule in RULES if rule.claims(sample.type))
         assert key.partition("(")[0] in (rule.names or (rule.label,))

@@ -117,7 +117,7 @@ def test_places_count_what_is_written() -> None:
     assert (counts["s.a"], counts["s.b"], len(counts)) == (4, 3, 3)
 
 
-def test_places_go_on_when_a_segment_cuts_a_transaction() -> None:
+def test_places_continue_when_a_segment_cuts_a_transaction() -> None:
     stream = Stream(context(provide_transaction_metadata=True, tombstones_on_delete=False))
     sent = [*ANNOUNCED, *CHANGES]
     records = stream.send(sent[:7]) + stream.send(sent[7:9]) + stream.send(sent[9:])

@@ -156,7 +156,7 @@ def test_updates_that_change_nothing_captured_may_be_left_out() -> None:
     assert len(made(hidden, changes)) == 1
 
 
-def test_an_unchanged_value_comes_from_the_old_tuple_else_the_placeholder_stands() -> None:
+def test_an_unchanged_value_is_that_of_the_old_tuple_or_the_placeholder() -> None:
     changes = [("U", None, {**ANNE, "note": UNSENT}), ("UO", {**ANNE, "note": "long"}, {**ANNE, "note": UNSENT})]
     assert [shape(record)[3]["note"] for record in made(events(), changes)] == [PLACEHOLDER, "long"]
 
@@ -194,7 +194,7 @@ def test_an_unreadable_value_is_left_unset() -> None:
     assert shape(record)[3] == {"id": 1, "n": None}
 
 
-def test_an_unreadable_value_stops_the_stream_where_asked_and_its_text_is_not_told() -> None:
+def test_an_unreadable_value_stops_the_stream_if_configured_without_its_text() -> None:
     strict = events(ctx=context(event_converting_failure_handling_mode=FailureHandlingMode.FAIL))
     with pytest.raises(
         ConversionError, match=r"Column id of inventory\.customers holds 1 value\(s\) at LSN 0/"
@@ -288,7 +288,7 @@ def test_the_key_is_primary_then_unique_then_none(table: TableSchema, key: Any) 
     assert (record["key"] is None) == (key is None)
 
 
-def test_rules_for_keys_are_gone_through_in_order() -> None:
+def test_rules_for_keys_are_applied_in_order() -> None:
     rules = (KeyRule(r"S\.T", ("c", "a")), KeyRule("(.*).t", ("a", "b")), KeyRule("s.other", ("b",)))
     table = keyed(("b",))
     (record,) = made(events(table, context({"message_key_columns": rules})), [("I", None, {"a": "1", "b": "x"})], table)

@@ -69,7 +69,7 @@ def test_collections_are_listed_as_a_java_hash_map_would() -> None:
     assert listed.index("inventory.t_part_2020") < listed.index("inventory.t_part_2021")
 
 
-def test_a_transaction_that_comes_again_is_counted_anew() -> None:
+def test_a_transaction_that_is_sent_again_is_counted_again() -> None:
     counter = TransactionCounter()
     counter.count(groups_of([("s.a", 1, 7), ("s.a", 2, 7)]))
     counter.begin(7)

@@ -76,7 +76,7 @@ def test_pem_files_are_used_and_other_stores_are_refused() -> None:
         ("max.request.size", "", "expected a whole number of bytes"),
     ],
 )
-def test_what_cannot_be_done_is_said(name: str, value: str, said: str) -> None:
+def test_unsupported_settings_are_reported(name: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         producer_settings(options((name, value)))
 

@@ -55,6 +55,6 @@ def test_without_a_default_the_broker_creates_topics() -> None:
         ((("default.partitions", "0"), ("default.replication.factor", "1")), "whole number"),
     ],
 )
-def test_what_is_wrong_is_said(settings: tuple[tuple[str, str], ...], said: str) -> None:
+def test_wrong_properties_are_reported(settings: tuple[tuple[str, str], ...], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         TopicRules(settings).check()
