@@ -23,6 +23,7 @@ from benchmarks.freshness.under_load import steady
 from tests.support.s3 import SECRET, is_installed, made_bucket, s3_server
 from tests.support.store_proxy import Request, StoreProxy
 
+_TABLES = ("lake ", "changelog ")
 STORE = "store and relay"
 _ENTRY_DIGITS = 20
 # List prices of S3 standard in us-east-1, dollars for 1,000 requests; DELETE is free.
@@ -104,7 +105,7 @@ def _requests(every: Iterable[Request], tail: StoreTail, found: dict[str, Any]) 
     return {
         "table_rounds": commits,
         "all": len(during) / max(1, commits),
-        "tables": sum(count for (area, _), count in by.items() if not area.startswith("stores")) / max(1, commits),
+        "tables": sum(count for (area, _), count in by.items() if area.startswith(_TABLES)) / max(1, commits),
         "by": {f"{area} {kind}": count / max(1, commits) for (area, kind), count in sorted(by.items())},
         "dollars_a_million_changes": dollars / changes * 1e6 if changes else None,
         "failed": Counter(each.status for each in during if each.status >= 400),

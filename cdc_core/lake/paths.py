@@ -71,6 +71,11 @@ class LakePaths:
         root = f"s3a://{self.root[len('s3://') :]}" if self.root.startswith("s3://") else self.root
         return f"{root.rstrip('/')}/{self.prefix if self.prefix.strip('.') else folder(self.prefix)}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the tables are in the file system, also a remote one, and not in an object store."""
+        return "://" not in self.base
+
     def lake(self, table: TableId) -> str:
         """The lake table, equal to the source's."""
         return self._of(table, "")

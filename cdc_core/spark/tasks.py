@@ -15,9 +15,16 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item], Result], doing: str) -> list[Result]:
-    """Run ``work(item)`` for every item, one group per task, each group in its order; returns results in item order.
+def run_tasks(
+    spark: Any,
+    groups: Sequence[Sequence[Item]],
+    work: Callable[[Item], Result],
+    doing: str,
+    of_group: Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]] | None = None,
+) -> list[Result]:
+    """Run ``work(item)`` for every item, one group per task; returns results in item order.
 
+    A group's items are processed in its order, or by ``of_group``, whose results are in this order.
     Items, ``work`` and results are pickled: facts and paths, never data. Spark may run a task again, so ``work`` must
     be repeatable. Raises a CdcError of a worker unchanged, anything else as LakeError ("Spark failed while ``doing``").
     ConfigError if the executors have another version of this package, or none.
@@ -30,7 +37,7 @@ def run_tasks(spark: Any, groups: Sequence[Sequence[Item]], work: Callable[[Item
         with sent():
             require_version(ours)
             for part in parts:
-                yield [work(item) for item in part]
+                yield [work(item) for item in part] if of_group is None else of_group(work, part)
 
     with received(doing):
         results = spark.sparkContext.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)

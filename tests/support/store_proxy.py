@@ -47,7 +47,7 @@ LOSE_500 = "lose, 500"
 SLOW = "slow"
 """Carried out after ten times the delay, and a second at least."""
 
-_PLACES = (("/__changelog/", "changelog"), ("/__", "stores"))
+_STORE = re.compile(r"/__(\w+?)/")
 _AREAS = (("/_delta_log", "log"), ("/deletion_vector_", "vectors"), ("/_change_data/", "changes"))
 
 
@@ -67,8 +67,9 @@ class Request:
 
     @property
     def area(self) -> str:
-        """What the key is part of: log, vectors, changes or data; of a changelog or one of the stores."""
-        place = next((name for part, name in _PLACES if part in f"/{self.key}"), "lake")
+        """What the key is part of: log, vectors, changes or data of the lake, changelog or another store."""
+        store = _STORE.search(f"/{self.key}")
+        place = store[1] if store else "lake"
         part = next((name for part, name in _AREAS if part in f"/{self.key}"), "data")
         return f"{place} {part}"
 
@@ -154,6 +155,10 @@ class StoreProxy:
         """End all faults; returns how often they would have occurred again."""
         return int(self._control("heal"))
 
+    def left(self) -> int:
+        """How often faults are still to occur."""
+        return int(self._control("left"))
+
     def close(self) -> None:
         """End the relay and all its connections."""
         self._process.send_signal(signal.SIGTERM)
@@ -175,6 +180,7 @@ class _Relay:
         self._faults: list[_Fault] = []
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._free = asyncio.Semaphore(CONNECTIONS)
+        self._serving: set[Any] = set()  # the loop alone would forget a task whose client has gone
 
     async def run(self) -> None:
         """Serve until standard input ends: then the process that started this one has ended."""
@@ -186,12 +192,15 @@ class _Relay:
         os._exit(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._serving.add(task)
         with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):
             async with self._free:
                 while await self._exchange(reader, writer):
                     pass
         # After what was written: to abort would lose an answer that is still in the buffer.
         writer.close()
+        self._serving.discard(task)
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Relay one request; whether the connection can take another one."""
@@ -257,9 +266,10 @@ class _Relay:
             self._seconds = float(value)
         if name == "fail":
             self._faults.append(_Fault(value[0], re.compile(value[1]), int(value[2])))
-        if name == "heal":
+        if name in ("left", "heal"):
             left = sum(each.left for each in self._faults)
-            self._faults.clear()
+            if name == "heal":
+                self._faults.clear()
             return b"%d" % left
         return b"%d" % len(self._done)
 

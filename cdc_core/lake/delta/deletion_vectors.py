@@ -1,7 +1,7 @@
 """Deletion vectors: marks of deleted rows in data files, in the form of Delta's protocol ("Deletion Vectors").
 
 A vector is a set of row positions in its Parquet file, counted from 0. It is stored as a *RoaringBitmapArray* in the
-portable form, in a file that contains the vectors of one commit, or in the log itself if another writer chose so:
+portable form, in a file that contains the vectors of one commit, or in the log itself if it is small:
 
     file     version (one byte, 1), then for each vector: size, vector, CRC-32 of it; size and CRC big-endian int32
     vector   1681511377 (int32), number of bitmaps (int64), and for each the upper 32 bits of its positions (uint32)
@@ -101,6 +101,19 @@ def decoded(vector: bytes) -> BitMap64:
     if vector[:4] != _MAGIC:
         raise ValueError("The deletion vector is not a RoaringBitmapArray in the portable form.")
     return BitMap64.deserialize(vector[4:])
+
+
+def inline_vectors(vectors: Sequence[BitMap64], most_bytes: int) -> list[DeletionVector] | None:
+    """Return the descriptions of vectors that are in the log themselves; None if one of them has more bytes."""
+    found = [(encoded(each), len(each)) for each in vectors]
+    if any(len(content) > most_bytes for content, _ in found):
+        return None
+    # Z85 encodes four bytes at a time; the size says how many of the last ones count.
+    padded = [(content + bytes(-len(content) % 4), len(content), count) for content, count in found]
+    return [
+        DeletionVector("i", base64.b85encode(content).translate(_TO_Z85).decode(), size, count)
+        for content, size, count in padded
+    ]
 
 
 def vector_file(vectors: Sequence[BitMap64]) -> tuple[str, bytes, list[DeletionVector]]:

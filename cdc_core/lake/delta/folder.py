@@ -44,6 +44,11 @@ class Folder:
         """Whether the folder is on the local disk."""
         return self._remote is None
 
+    def make(self, under: str) -> None:
+        """Make a folder in this folder, and this one, if they do not exist."""
+        if self._remote is None:
+            (Path(self.uri) / under).mkdir(parents=True, exist_ok=True)
+
     def open_input(self, name: str, size: int | None = None) -> Any:
         """Open a file to be read, by pyarrow. ``size``: its bytes, if they are known."""
         if self._remote is None:
@@ -77,6 +82,7 @@ class Folder:
         """Write a new file, whose name nobody else has."""
         if self._remote is not None:
             self._remote.put(name, content)
+            self._remote.keep(name, content)
             return
         with self.open_output(name) as target:
             target.write(content)
@@ -124,6 +130,13 @@ class Folder:
         if self._remote is not None:
             return self._remote.size(name)
         return (Path(self.uri) / name).stat().st_size
+
+    def has(self, name: str, size: int) -> bool:
+        """Whether a file exists and has this size."""
+        try:
+            return self.size(name) == size
+        except OSError:
+            return False
 
     def names(self, under: str) -> list[str]:
         """Return the names of the files in a folder of this folder (``""``: itself), without their folder."""

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
-from cdc_core.lake.delta.folder import delta_uri
+from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.log_text import unreadable_log
 from cdc_core.lake.delta.recent import RecentTable, claim
+from cdc_core.lake.delta.vector_log import entry_name
 
 
 class Loaded:
@@ -80,6 +81,7 @@ class Loaded:
         """Load the newest version. LakeError if the log no longer exists or cannot be read."""
         from deltalake.exceptions import DeltaError
 
+        before = self.version
         try:
             if self._is_alone():
                 self._raw.update_incremental()
@@ -90,6 +92,9 @@ class Loaded:
                 raise unreadable_log(self._path, error) from None
             self._reopen()
         self._ahead = 0
+        # In a store delta-rs finds no newer entry of a log that was removed. The newest one is never cleaned away.
+        if self.version == before and Folder(self._path, self._options).missing([entry_name(before)]):
+            raise unreadable_log(self._path, FileNotFoundError())
 
     def follow(self, txns: Mapping[str, int]) -> None:
         """Count a commit of our own of the next version, with these positions, that changed nothing but files."""

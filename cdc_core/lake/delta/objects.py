@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from cdc_core.lake.delta.machine_folder import MachineFolder
+from cdc_core.lake.delta.side_by_side import giving_way
 
 # Read as a whole, because each range of a file is a request; written in one request up to here.
 WHOLE_BYTES = 8 << 20
@@ -43,7 +44,7 @@ class Objects:
         """Write an object; replaces one of the same name."""
         import obstore
 
-        with _as_os_errors():
+        with _request():
             obstore.put(self._store, self._key(name), content, use_multipart=len(content) > WHOLE_BYTES)
 
     def create(self, name: str, content: bytes) -> bool:
@@ -51,7 +52,7 @@ class Objects:
         import obstore
 
         try:
-            with _as_os_errors():
+            with _request():
                 obstore.put(self._store, self._key(name), content, mode="create", use_multipart=False)
         except FileExistsError:
             return False
@@ -65,7 +66,7 @@ class Objects:
             with copy.open("rb") as source:
                 source.seek(offset)
                 return source.read() if size is None else source.read(size)
-        with _as_os_errors():
+        with _request():
             if size is not None:
                 return bytes(obstore.get_range(self._store, self._key(name), start=offset, length=size))
             return bytes(obstore.get(self._store, self._key(name)).bytes())[offset:]
@@ -74,14 +75,14 @@ class Objects:
         """Return an object's bytes."""
         import obstore
 
-        with _as_os_errors():
+        with _request():
             return int(obstore.head(self._store, self._key(name))["size"])
 
     def listed(self, under: str) -> list[tuple[str, float, int]]:
         """Return the objects right in a folder: name without it, seconds since 1970 of the last change, bytes."""
         import obstore
 
-        with _as_os_errors():
+        with _request():
             found = obstore.list_with_delimiter(self._store, f"{self._key(under)}/")["objects"]
         return [(each["path"].rpartition("/")[2], each["last_modified"].timestamp(), each["size"]) for each in found]
 
@@ -105,7 +106,7 @@ class Objects:
 
         keys = [self._key(name) for name in names]
         if keys:
-            with _as_os_errors():
+            with _request():
                 obstore.delete(self._store, keys)
 
     def open_input(self, name: str, size: int | None = None) -> Any:
@@ -191,7 +192,7 @@ class _ObjectOutput:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             return  # neither an object nor the end of an upload
-        with _as_os_errors():
+        with _request():
             if self._upload is not None:
                 self._flush()
                 self._upload.close()
@@ -217,7 +218,7 @@ class _ObjectOutput:
         self._held += len(taken)
         self._size += len(taken)
         if self._held > WHOLE_BYTES:
-            with _as_os_errors():
+            with _request():
                 self._upload = self._upload or self._objects.writer(self._name)
                 self._flush()
         return len(taken)
@@ -238,11 +239,13 @@ def _store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
 
 
 @contextmanager
-def _as_os_errors() -> Iterator[None]:
+def _request() -> Iterator[None]:
+    """The block asks the store: others may work meanwhile, and its errors are those of files."""
     from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 
     try:
-        yield
+        with giving_way():
+            yield
     except NotFoundError as error:
         raise FileNotFoundError(str(error)) from None
     except AlreadyExistsError as error:

@@ -6,9 +6,11 @@ because a table may have been removed and created again in between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cdc_core.errors import LakeError
+from cdc_core.lake.delta.shared_log import SharedLog
+from cdc_core.lake.delta.storage import copies_for
 from cdc_core.lake.delta.table import DeltaTable
 
 _kept: dict[str, DeltaTable] = {}
@@ -17,25 +19,37 @@ _run: list[str] = [""]
 
 def opened(run: str, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
     """Return the table at ``path`` at its newest version; None if it does not exist."""
+    return _opened(run, path, storage, DeltaTable.refresh)
+
+
+def opened_to_commit(run: str, path: str) -> DeltaTable | None:
+    """As ``opened``, for who commits to the table or does nothing (``DeltaTable.expect_newest``)."""
+    return _opened(run, path, None, DeltaTable.expect_newest)
+
+
+def _opened(
+    run: str, path: str, storage: Mapping[str, str] | None, renew: Callable[[DeltaTable], None]
+) -> DeltaTable | None:
     if _run[0] != run:
         _kept.clear()
         _run[0] = run
     table = _kept.get(path)
     if table is not None:
         try:
-            table.refresh()
+            renew(table)
         except LakeError:
             _kept.pop(path)
         else:
             return table
     found = DeltaTable.open(path, storage)
-    if found is not None:
-        _kept[path] = found
-    return found
+    return None if found is None else keep(run, found)
 
 
 def keep(run: str, table: DeltaTable) -> DeltaTable:
-    """Keep a table that was just created."""
+    """Keep a table that was just opened or created."""
     if _run[0] == run:
         _kept[table.path] = table
+        copies = copies_for(table.path)
+        if copies is not None and table.shared is None:
+            table.shared = SharedLog(copies, run, table.identity)
     return table

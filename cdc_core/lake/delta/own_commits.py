@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,27 +15,39 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import DeletionVector
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.log_entry import ENGINE, LogEntry
+from cdc_core.lake.delta.shared_log import SharedLog
 from cdc_core.lake.delta.vector_log import entry_name
 
 _FILES_ONLY = {"commitInfo", "txn", "add", "remove", "cdc", "domainMetadata"}
 _MOST = 100
 
 
+def is_newest(folder: Folder, version: int) -> bool:
+    """Whether a local log shows that nothing was committed since a version; cheaper than listing it."""
+    if not folder.is_local:
+        return False
+    root = Path(folder.uri)
+    return (root / entry_name(version)).exists() and not (root / entry_name(version + 1)).exists()
+
+
 def newer_commits(
-    folder: Folder, version: int, schema: pa.Schema, names: Mapping[str, str]
+    source: Folder | SharedLog, version: int, schema: pa.Schema, names: Mapping[str, str]
 ) -> tuple[list[LogEntry], bool]:
     """Return the commits after a version, and whether they are all; else delta-rs has to load the log.
 
-    They are not if one of them is another program's or changed more than files, or if the log lacks entries.
+    They are not if one of them is another program's or changed more than files, or if the log lacks entries. Of a
+    SharedLog they are all that it has.
     """
     found = list[LogEntry]()
     try:
         while len(found) < _MOST:
+            number = version + len(found) + 1
             try:
-                content = folder.content(entry_name(version + len(found) + 1))
+                content = source.get(number) if isinstance(source, SharedLog) else source.content(entry_name(number))
             except FileNotFoundError:
-                # Entries are removed from the oldest on: the log has all later ones if it has the last.
-                folder.size(entry_name(version + len(found)))
+                if isinstance(source, Folder):
+                    # Entries are removed from the oldest on: the log has all later ones if it has the last.
+                    source.size(entry_name(number - 1))
                 return found, True
             entry = _own_entry(content, schema, names)
             if entry is None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,10 +32,11 @@ from cdc_core.lake.delta.folder import Folder, delta_uri
 from cdc_core.lake.delta.loaded import Loaded
 from cdc_core.lake.delta.log_entry import LogEntry
 from cdc_core.lake.delta.log_text import appends_only, unreadable_log
-from cdc_core.lake.delta.own_commits import newer_commits
+from cdc_core.lake.delta.own_commits import is_newest, newer_commits
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
 from cdc_core.lake.delta.recent import RecentTable, open_newest
+from cdc_core.lake.delta.shared_log import SharedLog
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import LOG, VectorLog, commit_time, entry_name
 
@@ -44,6 +44,7 @@ _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
 # Entries are followed while they cannot have been removed: a log keeps them for an hour at least.
 _FOLLOW_SECONDS = 600.0
+_EXPECT_SECONDS = 60.0
 # Appends of others between which one of ours was never the next.
 _APPENDS_PASSED = 20
 
@@ -61,7 +62,8 @@ class DeltaTable:
         self._files: list[DataFile] | None = None
         self._defined: tuple[Any, int, Definition] | None = None  # with delta-rs' object and its version
         self._committed: tuple[int, int] | None = None  # a version and the time of its commit, where commits have one
-        self._seen_at = time.monotonic()  # when the loaded version was the newest one
+        self._seen_at = self._asked_at = time.monotonic()  # when the loaded version was the newest one
+        self.shared: SharedLog | None = None
         check_owner(path, opened.raw.metadata().configuration)
 
     @classmethod
@@ -103,8 +105,7 @@ class DeltaTable:
         if there is not None:
             return there
         folder = Folder(path, storage)
-        if folder.is_local:
-            (Path(folder.uri) / LOG).mkdir(parents=True, exist_ok=True)
+        folder.make(LOG)
         definition = Definition.new(schema, {**properties, **owner_property(path)})
         entry = LogEntry(metadata=metadata, actions=definition.actions())
         folder.create(entry_name(0), entry.content())
@@ -114,16 +115,26 @@ class DeltaTable:
 
     def refresh(self) -> None:
         """Load the commits made since. LakeError if the log no longer exists or cannot be read."""
-        if self._is_newest() or self._follow_own():
+        self._asked_at = time.monotonic()
+        if is_newest(self.folder, self.version) or self._follow_own(self.folder):
             self._seen_at = time.monotonic()
         else:
             self._load_newest()
 
-    def _follow_own(self) -> bool:
+    def expect_newest(self) -> None:
+        """As ``refresh``, for who commits next, by the ``shared`` log: if it lacks a commit, the next one conflicts.
+
+        A store is asked again after a minute: a table may be removed while commits to it go on.
+        """
+        is_due = time.monotonic() - self._asked_at > _EXPECT_SECONDS
+        if self.shared is None or is_due or not self._follow_own(self.shared):
+            self.refresh()
+
+    def _follow_own(self, source: Folder | SharedLog) -> bool:
         """Take over the commits that wal2lake made since; False if delta-rs has to load the log."""
         if time.monotonic() - self._seen_at > _FOLLOW_SECONDS:
             return False
-        entries, are_all = newer_commits(self.folder, self.version, self.schema, self.definition.physical_names())
+        entries, are_all = newer_commits(source, self.version, self.schema, self.definition.physical_names())
         for entry in entries if are_all else ():
             self._follow(entry)
         return are_all
@@ -143,13 +154,6 @@ class DeltaTable:
         self._seen_at = time.monotonic()
         if self.version != before:
             self._schema = self._files = None
-
-    def _is_newest(self) -> bool:
-        """Whether the log's folder shows that nothing was committed since; cheaper than listing it."""
-        if not self.folder.is_local:
-            return False
-        root = Path(self.folder.uri)
-        return (root / entry_name(self.version)).exists() and not (root / entry_name(self.version + 1)).exists()
 
     @property
     def version(self) -> int:
@@ -192,8 +196,7 @@ class DeltaTable:
         if CLUSTERING not in self.features:
             return ()
         names = {physical: name for name, physical in self.definition.physical_names().items()}
-        columns = self._vectors.clustered_by(self.version)
-        return tuple(names.get(column, column) for column in columns)
+        return tuple(names.get(column, column) for column in self._vectors.clustered_by(self.version))
 
     @property
     def properties(self) -> dict[str, str]:
@@ -242,9 +245,7 @@ class DeltaTable:
 
     def live(self, file: DataFile) -> np.ndarray | None:
         """Return which rows of a file are not marked as deleted; None for all. Shape: bool[rows]"""
-        if file.vector is None:
-            return None
-        return self._vectors.live(file.vector, self.row_count(file))
+        return None if file.vector is None else self._vectors.live(file.vector, self.row_count(file))
 
     def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
@@ -299,10 +300,7 @@ class DeltaTable:
 
     def has(self, file: DataFile) -> bool:
         """Whether the file exists with the size with which it was written."""
-        try:
-            return self.folder.size(file.path) == file.size
-        except OSError:
-            return False
+        return self.folder.has(file.path, file.size)
 
     def write(self, rows: pa.Table, name: str = "part") -> DataFile:
         """Write rows of the table's schema to a new file, which is not part of the table until a commit adds it."""
@@ -444,8 +442,11 @@ class DeltaTable:
             entry = entry.after(self._commit_time())
         if entry.assigns_row_ids:
             entry = entry.numbered(self._vectors.highest_row_id(self.version), version)
-        if not self.folder.create(entry_name(version), entry.content()):
+        content = entry.content()
+        if not self.folder.create(entry_name(version), content):
             raise CommitConflictError()
+        if self.shared is not None:
+            self.shared.put(version, content)
         if entry.actions:
             self._schema = self._files = None
             self._load_newest()

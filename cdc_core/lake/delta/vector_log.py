@@ -25,6 +25,7 @@ from cdc_core.lake.delta.deletion_vectors import (
     as_bitmap,
     as_places,
     decoded,
+    inline_vectors,
     vector_file,
     vector_in,
 )
@@ -42,6 +43,8 @@ _READ = (
 _KINDS = (b'"add"', b'"remove"', b'"domainMetadata"')
 # Of a table that is never cleaned.
 _REMOVED = 50_000
+# In the log of a store, where a file is a request more; the log has a removed file's vector for an hour.
+_INLINE_BYTES = 4_096
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(parquet|json)")
 
 
@@ -120,7 +123,7 @@ class VectorLog:
         self._state.removed = {name: at for name, at in self._state.removed.items() if at >= before}
 
     def write(self, marked: Sequence[MarkedRows], names: Mapping[str, str]) -> list[DataFile]:
-        """Write one file with the vectors of files in which rows are marked, whose numbers of rows are known.
+        """Write the vectors of files in which rows are marked, whose numbers of rows are known: one file, or none.
 
         Returns the files with their new vectors, without those that have no other row. ``names`` as in ``with_vector``.
         """
@@ -134,8 +137,10 @@ class VectorLog:
                 bitmaps.append(bitmap)
         if not bitmaps:
             return []
-        name, content, vectors = vector_file(bitmaps)
-        self._folder.write(name, content)
+        vectors = None if self._folder.is_local else inline_vectors(bitmaps, _INLINE_BYTES)
+        if vectors is None:
+            name, content, vectors = vector_file(bitmaps)
+            self._folder.write(name, content)
         for vector, bitmap in zip(vectors, bitmaps, strict=True):
             self._bitmaps[vector.unique_id] = bitmap
         return [with_vector(file, vector, names) for file, vector in zip(again, vectors, strict=True)]

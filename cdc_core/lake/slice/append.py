@@ -15,7 +15,7 @@ import pyarrow as pa
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.delta.opened import keep, opened
+from cdc_core.lake.delta.opened import keep, opened_to_commit
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.maintenance.compaction import maintain_briefly
@@ -80,7 +80,7 @@ class ChangelogWriter:
     def changelog(self, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
         """Create or widen the changelog of a table so that it has every column of the versions (at least one)."""
         path, properties = self.paths.changelog(table), changelog_properties(self.history_minutes)
-        found = opened(self.run, path)
+        found = opened_to_commit(self.run, path)
         for schema_version, rows in versions:
             wanted = stored_schema(
                 rows.schema, schema_version, None if found is None else found.schema, epoch_of(self.scope)
@@ -114,6 +114,9 @@ class ChangelogWriter:
 
         def attempt() -> None:
             stands = changelog_position(changelog, self.scope, table)
+            if (None if stands is None else tuple(stands)) != source.position:
+                changelog.refresh()  # it was only expected to be the newest version
+                stands = changelog_position(changelog, self.scope, table)
             if (None if stands is None else tuple(stands)) != source.position:
                 raise TransientError(
                     f"Another writer appended to the changelog of {table} concurrently.",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cdc_core.lake.delta.side_by_side import side_by_side
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
@@ -38,14 +39,16 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
     if not orders:
         return []
     spark, task = work.spark(), work.task
-    groups = 2 * parallelism(spark)
     large = large_among(orders, work.split_rows, task.writer.part_max_bytes)
+    # Small slices of one task wait for a store side by side; else more tasks than cores end at about the same time.
+    in_turn = task.paths.is_local or bool(large)
+    groups, way = (2 * parallelism(spark), None) if in_turn else (parallelism(spark), side_by_side)
     small = [order for order in orders if all(order is not each for each in large)]
     parts = [part for order in large for part in cut(order, parallelism(spark), task.writer.part_max_bytes)]
     items: list[SliceOrder | PartOrder] = [*parts, *small]
     todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
     # balanced() reorders the work by weight, so results are matched by table, not by position.
-    found = run_tasks(spark, todo, SlicePart(task), "merging changes into the lake")
+    found = run_tasks(spark, todo, SlicePart(task), "merging changes into the lake", way)
     done = {outcome.table: outcome for outcome in found if isinstance(outcome, SliceOutcome)}
     if large:
         done |= {each.table: each for order in large if (each := lost(order, found)) is not None}

@@ -308,6 +308,8 @@ class LakeMerge:
 
     def filtered(self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None) -> Filtered:
         """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
+        if merge.waiting or (judged is not None and judged.refused is not None):
+            self._prove(lake, merge)
         quarantine = self.quarantine(lake, merge)
         filtered = quarantine.filtered(changes, judged, self.limits(merge))
         quarantine.write(filtered)
@@ -326,6 +328,16 @@ class LakeMerge:
             lambda rows: self.checks.judged(table, rows, since, is_batch=False),
         )
 
+    def _prove(self, lake: DeltaTable, merge: Merge) -> None:
+        """Ask the log whether the lake table's position, which decides what goes to quarantine, is the newest one.
+
+        Raises TransientError if it is not: it was only expected to be (``opened_to_commit``).
+        """
+        expected = self._position(lake, merge)
+        lake.refresh()
+        if self._position(lake, merge) != expected:
+            raise overtaken(merge.table.id)
+
     def limits(self, merge: Merge) -> Limits:
         """The table's limits of refused changes; none for changes that an operator has decided to accept or drop."""
         is_decided = merge.replay is not None and merge.replay.is_decision
@@ -338,6 +350,9 @@ class LakeMerge:
     def position(self, lake: DeltaTable, table: TableId, token: int) -> LakePosition:
         """Return the lake table's position. Raises TransientError if another run read the table anew."""
         stands = lake_position(lake, self.scope, table)
+        if stands.merge_token != token:
+            lake.refresh()  # it was only expected to be the newest version
+            stands = lake_position(lake, self.scope, table)
         if stands.merge_token != token:
             raise TransientError(
                 f"The lake table of {table} was re-read by another run.",

@@ -9,7 +9,7 @@ from cdc_core.errors import LakeError
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.conflicts import on_conflict
-from cdc_core.lake.delta.opened import keep, opened
+from cdc_core.lake.delta.opened import keep, opened, opened_to_commit
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.options import LakeOptions
@@ -49,7 +49,7 @@ class LakeTables:
         Raises TableError if it cannot have the schema, or another program made it one that cannot be written.
         """
         source, app = wanted.table, schema_version_app(scope, wanted.table.id)
-        found, mode = opened(run, path), self.modes.of(source.id)
+        found, mode = opened_to_commit(run, path), self.modes.of(source.id)
         before = frozenset[DeltaFeature]()
         if found is not None:
             lake, before = found, features_on(found)

@@ -89,12 +89,12 @@ class Stopwatch:
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
         """Add the seconds of the block to a part."""
-        wall, cpu = time.monotonic(), time.process_time()
+        wall, cpu = time.monotonic(), time.thread_time()
         try:
             yield
         finally:
             self._seconds[part] = self._seconds.get(part, 0.0) + time.monotonic() - wall
-            self._cpu_seconds[part] = self._cpu_seconds.get(part, 0.0) + time.process_time() - cpu
+            self._cpu_seconds[part] = self._cpu_seconds.get(part, 0.0) + time.thread_time() - cpu
 
     @property
     def timings(self) -> Timings:

@@ -1,0 +1,54 @@
+"""Slices of one task whose requests to a store go side by side, while one of them at a time computes.
+
+A round of many tables would otherwise wait for one request after another, with idle processors. What the slices share
+in their process (tables that are open, engines of rules) is written for one thread: a slice gives way only while it
+waits for the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Each holds its rows while it waits.
+_MOST = 8
+_turn = threading.Lock()
+_mine = threading.local()
+
+
+def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return ``work(item)`` of each item in their order; raises the error of the first that failed, after all ended."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(_MOST, len(items)), "wal2lake-slice") as pool:
+        return list(pool.map(lambda item: _in_turn(work, item), items))
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Let another slice of the task compute during the block, which waits for the store and changes nothing shared."""
+    if not getattr(_mine, "turn", False):
+        yield
+        return
+    _mine.turn = False
+    _turn.release()
+    try:
+        yield
+    finally:
+        _turn.acquire()
+        _mine.turn = True
+
+
+def _in_turn(work: Callable[[Item], Result], item: Item) -> Result:
+    with _turn:
+        _mine.turn = True
+        try:
+            return work(item)
+        finally:
+            _mine.turn = False

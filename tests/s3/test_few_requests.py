@@ -1,0 +1,167 @@
+"""What is asked of the store, and that nothing is taken for true that the store has not said in the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cdc_core.errors import CommitConflictError
+from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.data_file import MarkedRows
+from cdc_core.lake.delta.opened import keep, opened, opened_to_commit
+from cdc_core.lake.delta.shared_log import SharedLog
+from cdc_core.lake.delta.storage import Location, copies_for
+from cdc_core.lake.delta.table import DeltaTable
+from tests.support.s3 import Bucket
+from tests.support.store_proxy import StoreProxy
+
+pytestmark = [pytest.mark.s3, pytest.mark.slow]
+
+IDS = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture
+def store(bucket: Bucket) -> Iterator[StoreProxy]:
+    host, port = bucket.endpoint.removeprefix("http://").split(":")
+    with StoreProxy(host, int(port)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def place(bucket: Bucket, store: StoreProxy, tmp_path: Path) -> Location:
+    """A table's location as a run has it: with copies on this machine."""
+    storage = replace(bucket.by(store.url).storage, copies=str(tmp_path / "objects"), copies_max_bytes=1 << 20)
+    return Location(bucket.path("lake/test/public/t"), storage)
+
+
+def worker(place: Location) -> DeltaTable:
+    """The table as a worker of the run has it open."""
+    table = DeltaTable.open(place)
+    folder = copies_for(place)
+    assert table is not None and folder is not None
+    table.shared = SharedLog(folder, "run", table.identity)
+    return table
+
+
+def other_program(place: Location) -> DeltaTable:
+    """The table as a program has it open that knows nothing of the run."""
+    table = DeltaTable.open(Location(str(place), replace(place.storage, copies="")))
+    assert table is not None
+    return table
+
+
+def ids(place: Location) -> list[int]:
+    table = other_program(place)
+    return sorted(each for file in table.files for each in table.read(file).column("id").to_pylist())
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"id": list(numbers)}, IDS)
+
+
+def test_workers_of_a_run_write_a_data_file_and_an_entry_and_ask_nothing(place, store):
+    made = DeltaTable.create(place, IDS, {})
+    made.commit([made.write(rows(*range(100)))])
+    made.enable_vectors()
+    workers = worker(place), worker(place)
+    for table in workers:
+        assert len(table.files) == 1  # the first slice of a worker loads the log
+        table.has(table.files[0])
+    for number in range(6):
+        table = workers[number % 2]
+        store.forget()
+        table.expect_newest()
+        assert table.version == 2 + number
+        first = next(file for file in table.files if file.rows == 100)
+        assert 100 - number == table.read(first).num_rows
+        marked = [MarkedRows(first, np.array([number]))]
+        table.commit([table.write(rows(1000 + number))], marked=marked, txns={"a": number})
+        # Which worker reads the file of the other one first gets no copy of it: it was written before there were any.
+        asked = [key for key in store.counts() if key != ("GET", "lake data")]
+        assert sorted(asked) == [("PUT", "lake data"), ("PUT", "lake log")], store.counts()
+    assert ids(place) == [*range(6, 100), *range(1000, 1006)]
+
+
+def test_a_commit_of_another_program_is_found_by_the_next_one(place, store):
+    made = DeltaTable.create(place, IDS, {})
+    made.commit([made.write(rows(1, 2, 3))])
+    table, other = worker(place), other_program(place)
+    other.commit([other.write(rows(4))], list(other.files))
+    table.expect_newest()
+    assert table.version == 1, "nobody was asked"
+    with pytest.raises(CommitConflictError):
+        table.commit([table.write(rows(5))], list(table.files))
+    on_conflict(lambda: table.commit([table.write(rows(5))], list(table.files)), table)
+    assert ids(place) == [5]
+
+
+def test_a_file_that_another_program_has_replaced_and_removed_is_not_an_error(place, store):
+    """As after OPTIMIZE and VACUUM between two rounds."""
+    made = DeltaTable.create(place, IDS, {})
+    other = other_program(place)
+    other.commit([other.write(rows(1, 2, 3))])
+    table = worker(place)
+    gone = list(other.files)
+    other.commit([other.write(rows(1, 2, 3))], gone, data_change=False)
+    other.discard(gone)
+    table.expect_newest()
+
+    def add_one() -> None:
+        before = [each for file in table.files for each in table.read(file).column("id").to_pylist()]
+        table.commit([table.write(rows(*before, 4))], list(table.files))
+
+    on_conflict(add_one, table)
+    assert ids(place) == [1, 2, 3, 4]
+    assert made.path == place
+
+
+def test_a_table_that_was_removed_is_noticed_by_who_asks(place, store, monkeypatch):
+    """At most a minute later by who only commits."""
+    keep("other run", DeltaTable.create(place, IDS, {}))
+    table = opened("run", place)
+    assert table is not None and opened_to_commit("run", place) is table
+    table.folder.delete([f"_delta_log/{0:020}.json"])
+    assert opened_to_commit("run", place) is table
+    monkeypatch.setattr("cdc_core.lake.delta.table._EXPECT_SECONDS", -1.0)
+    assert opened_to_commit("run", place) is None
+
+
+def test_entries_of_another_run_are_not_believed(place, store):
+    """A table may have been created again at the path, or restored."""
+    made = DeltaTable.create(place, IDS, {})
+    folder = copies_for(place)
+    assert folder is not None
+    made.shared = SharedLog(folder, "earlier run", made.identity)
+    made.commit([made.write(rows(1))])
+    table = worker(place)
+    SharedLog(folder, "earlier run", table.identity).put(table.version + 1, b"{}")
+    table.expect_newest()
+    assert table.version == 1
+
+
+def test_small_vectors_are_in_the_log_and_other_readers_know_them(place, bucket, spark):
+    made = DeltaTable.create(place, IDS, {})
+    made.commit([made.write(rows(*range(20_000)))])
+    made.enable_vectors()
+    marked = list[int]()
+    # Numbers of bytes with each rest by four, and one vector that is too large.
+    for more in (1, 2, 3, 4, 500, 1_000, 2_000):
+        marked += range(2 * len(marked), 2 * (len(marked) + more), 2)
+        made.commit(marked=[MarkedRows(made.files[0], np.array(marked))])
+        left = sorted({*range(20_000)} - {*marked})
+        assert ids(place) == left
+        assert (
+            sorted(row.id for row in spark.read.format("delta").load(bucket.path("lake/test/public/t")).collect())
+            == left
+        )
+    kinds = []
+    for version in range(3, made.version + 1):
+        lines = [json.loads(line) for line in made.folder.content(f"_delta_log/{version:020}.json").splitlines()]
+        kinds += [line["add"]["deletionVector"]["storageType"] for line in lines if "add" in line]
+    assert kinds == ["i"] * 6 + ["u"]
