@@ -46,7 +46,7 @@ _scratch = _Scratch()
 
 @contextmanager
 def scratch_of_command() -> Iterator[None]:
-    """Within this context, this process is a command of its own: its temporary files may be moved and removed."""
+    """Within this context, this process runs only this command: its temporary files may be moved and removed."""
     system, environment = tempfile.gettempdir(), os.environ.get("TMPDIR")
     _scratch.is_on = True
     try:
@@ -63,7 +63,7 @@ def scratch_of_command() -> Iterator[None]:
             shutil.rmtree(folder, ignore_errors=True)
         for folder in _scratch.parents:
             with suppress(OSError):
-                folder.rmdir()  # if nothing else came into it: nothing is left of a start that failed
+                folder.rmdir()  # unless another file is in it: a failed start leaves nothing
         _scratch.made.clear()
         _scratch.parents.clear()
 
@@ -74,7 +74,7 @@ def spark_scratch(state: Path) -> dict[str, str]:
     Returns nothing outside of a command, with a Java process of another one, and where the folder cannot be made: then
     the system's folder is used.
     """
-    # A Java process that was started by somebody else keeps the folders that it has for as long as it runs.
+    # A Java process that another program started keeps the folders that it has for as long as it runs.
     if not _scratch.is_on or "PYSPARK_GATEWAY_PORT" in os.environ:
         return {}
     try:
@@ -103,7 +103,7 @@ def remove_ended(parent: Path) -> None:
 def _end_java_of(folder: Path) -> None:
     """End Java processes whose temporary files are in the folder of a process that has ended.
 
-    Java ends by itself when its stdin is closed, but not if its command was killed while Java was starting: without the
+    Java ends when its stdin is closed, but not if its command was killed while Java was starting: without the
     folder it cannot report its port, and its threads would keep it for ever.
     """
     name = os.fsencode(folder.name)  # that of one process, however the path to it is written
@@ -129,7 +129,7 @@ def _made(parent: Path) -> Path:
 
 
 def _system_folder() -> Path:
-    """This user's folder in the system's one. Raises OSError if somebody else made it."""
+    """This user's folder in the system's one. Raises OSError if it belongs to another user."""
     folder = Path("/tmp") / f"wal2lake-{os.geteuid()}"
     folder.mkdir(0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.geteuid():

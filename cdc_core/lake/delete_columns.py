@@ -66,7 +66,7 @@ def check_mode(lake: pa.Schema, wanted: DeleteMode, table: TableId) -> None:
 
 
 def live_column(mode: DeleteMode) -> str | None:
-    """Return the Boolean column that marks rows that the source has or has not now; None if it has all of them."""
+    """Return the Boolean column that marks rows by whether the source has them; None if it has all of them."""
     return {DeleteMode.HARD: None, DeleteMode.SOFT: DELETED, DeleteMode.HISTORY: CURRENT}[mode]
 
 

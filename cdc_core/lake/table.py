@@ -45,7 +45,7 @@ from cdc_core.schema import TableId, TableSchema
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """Where a table stood when it was opened, in the epoch of ``scope``.
+    """The positions of a table when it was opened, in the epoch of ``scope``.
 
     ``place`` is the snapshot in force and the merged LSN; ``changelog`` the end of the changelog, None without a row.
     """
@@ -127,7 +127,7 @@ class LakeTable:
         return self.paths.lake(self.id)
 
     def position(self, *, is_complete: bool = False) -> TablePosition:
-        """Return where the table stands. Raises UnreadableError if a log cannot be read.
+        """Return the table's positions. Raises UnreadableError if a log cannot be read.
 
         With ``is_complete`` also if a folder is of another program, or lacks files.
         """

@@ -3,17 +3,17 @@
 Rules are derived from the source's catalogue and read from the user's files; each is an expectation of Great
 Expectations. They judge Arrow rows in memory, before anything is written, and write nothing themselves.
 
-Settings    ``QualityOptions``, with ``UserRule`` and ``Limits``; ``RecentChanges`` counts what was refused of the
+Settings    ``QualityOptions``, with ``UserRule`` and ``Limits``; ``RecentChanges`` counts the refused ones of the
             latest changes, which the limits concern (``NONE_RECENT``: none yet). ``RuleFiles`` are the user's files,
             and ``read_rule_files`` reads them.
 Rules       ``rules_for`` derives a table's rules from its description, ``rules_of_files`` from the files. A ``Rule``
             has a ``Severity``, an ``Origin`` and an evaluator (``By``); ``KEY_UNIQUE`` and ``CONDITION`` are the name
-            and the kind of two that are treated differently. ``require_valid`` and ``problem`` say what is wrong with
+            and the kind of two that are treated differently. ``require_valid`` and ``problem`` report errors in
             a rule. ``ConstraintsSeen`` records since which LSN the source's constraints are known to be in force, as
             long as their ``constraint_marks`` are equal.
 Judgements  ``check`` judges one slice's change rows (``Checked``: which rows are refused, and whether the others may
             be merged); ``judge_whole`` judges the rows of a lake table, of which ``columns_read`` are needed. A
-            ``RuleVerdict`` is what one rule decided: what was ``observed``, and ``expected``. ``as_quarantine_rows``
+            ``RuleVerdict`` is the result of one rule, with ``observed`` and ``expected`` values. ``as_quarantine_rows``
             adds the reasons to refused rows. ``library`` is Great Expectations, loaded and configured.
 Reports     ``CheckReport`` and ``RuleResult`` are plain values for the command line and Dagster; ``both`` adds two
             reports. ``write_data_docs`` writes pages; ``make_project`` and ``write_suite`` write a project for Great

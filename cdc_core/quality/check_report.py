@@ -30,7 +30,7 @@ class RuleResult:
 
     @property
     def said(self) -> str:
-        """What the expectation observed, and what it expects."""
+        """The observed and the expected value."""
         saw = f"{self.failed:,} of {self.checked:,} rows are unexpected"
         if self.over_slice:
             saw = f"observed {self.observed}" if self.observed else f"judged {self.checked:,} rows"

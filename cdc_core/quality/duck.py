@@ -190,7 +190,7 @@ def over_new_image(condition: str) -> tuple[str, tuple[str, ...]]:
 
 
 def columns_of_query(query: str, names: Collection[str]) -> tuple[str, ...]:
-    """Return which of a table's columns a query names; none if it is not valid, which is told when it is run."""
+    """Return which of a table's columns a query names; none if it is not valid, which is reported when it is run."""
     with _lock:
         parsed = _engine().connection.execute("SELECT json_serialize_sql(?)", [query.replace("{batch}", "batch")])
         read = columns_read(parsed.fetchall()[0][0])

@@ -74,7 +74,7 @@ class _Column:
 
 
 def short_name(kind: str, kwargs: Mapping[str, Any]) -> str:
-    """A name for an expectation without one: what it states, and its columns."""
+    """A name for an expectation without one: its kind and its columns."""
     short = next((kind.removeprefix(prefix) for prefix in _PREFIXES if kind.startswith(prefix)), kind)
     named = columns_of(kwargs)
     return f"{short}:{','.join(named)}" if named else short

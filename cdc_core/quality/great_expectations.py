@@ -63,7 +63,7 @@ class _Expectation:
         return getattr(self._made, name)
 
     def get_validation_dependencies(self, **_: Any) -> Any:
-        """What the expectation said when it was made."""
+        """The error that the expectation raised when it was created."""
         return self._needed
 
     def judge(self, values: Callable[[str], Any]) -> ExpectationVerdict:

@@ -4,7 +4,7 @@
                    or the library itself, with pandas        ├▶ verdict of each expectation (``great_expectations``)
                                                              ┘        ─▶ unexpected rows of those that failed
 
-An expectation that cannot be evaluated is never met: whatever DuckDB, the library or a rule raises is a NotJudgedError.
+An expectation that cannot be evaluated is never met: any error of DuckDB, the library or a rule is a NotJudgedError.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SliceVerdicts:
 
 @dataclass(slots=True)
 class Findings:
-    """What is known of one rule on some rows: metrics, unexpected rows if they were asked for, a verdict by rows."""
+    """The evaluation of one rule on some rows: metrics, unexpected rows if requested, a verdict by rows."""
 
     rule: Rule
     metrics: Metrics
@@ -140,7 +140,7 @@ def verdict_of(table: str, found: Findings) -> RuleVerdict:
     over_slice = bool(rule.measures) or (of_rows is not None and of_rows.unexpected is None)
     is_empty = not metrics.rows and (rule.measures or rule.by is not By.SQL)
     if is_empty:
-        return RuleVerdict(rule, True, metrics, over_slice=over_slice)  # an aggregate of no row says nothing
+        return RuleVerdict(rule, True, metrics, over_slice=over_slice)  # an aggregate of no rows proves nothing
     if of_rows is None:
         of_rows = _guarded(table, rule, lambda: verdict(rule, metrics))
     return RuleVerdict(rule, of_rows.success, metrics, of_rows.observed if over_slice else None, over_slice)
@@ -151,7 +151,7 @@ def _guarded(table: str, rule: Rule, judged: Callable[[], ExpectationVerdict]) -
         return judged()
     except NotJudgedError:
         raise
-    except Exception as error:  # whatever a library raises: it must not count as success
+    except Exception as error:  # any error of a library: it must not count as success
         raise NotJudgedError(
             f"Expectation {rule.plain_name} of {table} could not be evaluated ({type(error).__name__}): "
             f"{rule.description}.",

@@ -15,7 +15,7 @@ IMAGES = ("before", "after")
 
 
 class RefusedError(ValueError):
-    """The text is no expression, or calls a volatile function; the message is a short description of what was found."""
+    """The text is no expression, or calls a volatile function; the message is a short description of the cause."""
 
 
 @dataclass(frozen=True, slots=True)

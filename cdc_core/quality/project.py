@@ -22,10 +22,10 @@ _NOT_NULL = "expect_column_values_to_not_be_null"
 
 @dataclass(frozen=True, slots=True)
 class SuiteReport:
-    """What became of a table's suite: generated expectations by whether they are new, changed, gone or edited.
+    """The changes of a table's suite: generated expectations that are new, changed, removed or edited.
 
     ``edited`` ones, which include deleted ones, are left as the user made them. ``own`` counts the user's. ``problem``
-    says why the suite was left out, empty if it was not.
+    is why the suite was skipped, empty if it was not.
     """
 
     table: TableId

@@ -1,6 +1,6 @@
 """Converts Python's regular expressions to DuckDB's (RE2), as far as both match the same texts.
 
-The syntax tree of Python's own parser is written anew. Lookarounds, back references, flags and word boundaries have no
+The syntax tree of Python's own parser is rewritten. Lookarounds, back references, flags and word boundaries have no
 equivalent, or another meaning: patterns with them are evaluated by Great Expectations, in Python.
 """
 
@@ -34,7 +34,7 @@ class _UnknownError(Exception):
 def translated(pattern: str) -> str | None:
     """Return the pattern in RE2's syntax for a search in a text; None if it has no equivalent.
 
-    None also for an invalid pattern: the library says what is wrong with it.
+    None also for an invalid pattern, which the library reports.
     """
     try:
         tree = parser.parse(pattern)

@@ -83,7 +83,7 @@ class RuleFiles:
         return Limits(share, rows, name)
 
     def without_plain_suites(self) -> RuleFiles:
-        """Leave out the suites that say nothing but what the catalogue says: tasks receive the others."""
+        """Drop suites that only repeat the rules of the catalogue: tasks receive the others."""
         return replace(self, suites=tuple(each for each in self.suites if each.expectations or each.edits))
 
     def suite(self, table: TableId) -> Suite:

@@ -33,9 +33,9 @@ _known_types: dict[pa.DataType, bool] = {}
 
 @dataclass(slots=True)
 class Batches:
-    """Change rows that are read anew for each statement, a batch at a time, and never in memory together.
+    """Change rows that are read again for each statement, a batch at a time, and never in memory together.
 
-    ``read`` returns the batches, whose schema is ``schema``. What it raises is in ``error``: DuckDB says only that its
+    ``read`` returns the batches, whose schema is ``schema``. Its error is in ``error``: DuckDB reports only that its
     input failed.
     """
 

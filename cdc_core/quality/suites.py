@@ -53,7 +53,7 @@ class Suite:
 
     @property
     def edits(self) -> tuple[str, ...]:
-        """What the suite says of generated rules, one text each."""
+        """The suite's differences from generated rules, one text each."""
         return (*(f"{name} off" for name in sorted(self.off)), *(f"{name} {level}" for name, level in self.severities))
 
     def applied(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -75,7 +75,7 @@ def suite_files(folder: Path) -> list[Path]:
 
 
 def read_suite(path: Path, place: str, problems: list[str]) -> Suite | None:
-    """Read a suite; what is wrong with it is added to ``problems``. ``place`` is the file's name for users."""
+    """Read a suite; its errors are added to ``problems``. ``place`` is the file's name for users."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

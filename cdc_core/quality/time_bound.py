@@ -1,7 +1,7 @@
 """Interrupts a DuckDB statement that takes too much CPU time, such as a user's rule that joins ranges without an end.
 
 The bound is CPU time of the process, not time that passes: a machine that is busy, or a process that was stopped and
-continued, ends no statement that would have ended by itself.
+continued, ends no statement that would have ended in time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TimeBound:
                 self._ends = float("inf")
 
     def extend(self, rows: int) -> None:
-        """Count the statement's time anew, for so many more rows that it has begun to read."""
+        """Extend the statement's time for so many more rows that it has begun to read."""
         with self._lock:
             self._ends = time.process_time() + SECONDS + rows * SECONDS_PER_ROW
 

@@ -24,7 +24,7 @@ ROWS_IN_MEMORY = 5_000_000
 def judge_whole(
     table: str, rules: Sequence[Rule], schema: pa.Schema, read: Callable[[], Iterator[pa.Table]]
 ) -> tuple[RuleVerdict, ...]:
-    """Have the rules of ``table`` (``schema.table``) judge change rows of ``schema``, which ``read`` returns anew.
+    """Have the rules of ``table`` (``schema.table``) judge change rows of ``schema``, which ``read`` returns.
 
     Raises NotJudgedError naming the rule that cannot be evaluated, and what ``read`` raises.
     """

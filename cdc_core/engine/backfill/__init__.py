@@ -1,1 +1,1 @@
-"""Snapshots that signals request while the stream goes on."""
+"""Snapshots that signals request while the stream continues."""

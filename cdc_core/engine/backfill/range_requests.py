@@ -90,7 +90,7 @@ class RangeRequests:
         self._stored.store(state)
 
     def go_on(self) -> None:
-        """Take note of what was read, begin what can be read next, and end tables that are complete."""
+        """Record ranges that were read, start the next ones, and end tables that are complete."""
         self._note_moved()
         current = self._stored.now.progress.current
         if current is not None:
@@ -99,7 +99,7 @@ class RangeRequests:
             self._read_moved()
 
     def close(self) -> None:
-        """Forget what is being read; what is staged by then stays."""
+        """Discard the ranges that are being read; staged ones stay."""
         self._reading.clear()
 
     @property
@@ -139,7 +139,7 @@ class RangeRequests:
                 self._begin(found)
 
     def _begin(self, found: Planned) -> None:
-        """Begin the ranges of a plan; go on with those that are left if they are the ranges that were begun."""
+        """Begin the ranges of a plan; continue with the remaining ones if they are the ranges that were begun."""
         plan, request = found.plan, self._request
         self._plan = plan
         if request.id and request.plan == plan.id:
@@ -180,7 +180,7 @@ class RangeRequests:
         if found.ended is not None:
             self._end_unread(table, found.ended)
         elif found.is_altered:
-            # Its key may have changed with it: the next attempt plans the ranges anew.
+            # Its key may have changed with it: the next attempt plans the ranges again.
             self._plan = None
             self._retry(table)
         else:
@@ -205,7 +205,7 @@ class RangeRequests:
     def _postpone(self, table: TableId, error: LockedError) -> None:
         """Read the other tables first; this one is tried again until it is no longer locked."""
         if table not in self._locked:
-            _log.warning("An incremental snapshot goes on with other tables: %s", error)
+            _log.warning("An incremental snapshot continues with other tables: %s", error)
         self._locked.add(table)
         self._pace.wait()
         progress = self._stored.now.progress.postponed()
@@ -260,7 +260,7 @@ class RangeRequests:
         self._end(status)
 
     def _end(self, status: ScanStatus) -> None:
-        """End the current table and go on with the next."""
+        """End the current table and continue with the next."""
         current = self._stored.now.progress.current
         assert current is not None
         self._writes.refused.discard(current.table)
@@ -275,7 +275,7 @@ class RangeRequests:
             self._queue.notify(SnapshotStatus.COMPLETED)
 
     def _forget(self) -> None:
-        """Forget the ranges of the current request, and write none of them any more."""
+        """Discard the ranges of the current request; none of them is written from now on."""
         self._writes.drop(self._request.id)
         self._plan, self._planning = None, None
         self._reading.clear()

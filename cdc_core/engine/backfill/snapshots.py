@@ -105,7 +105,7 @@ class LakeSnapshots:
             failpoints.hit(failpoints.AFTER_SIGNAL)
 
     def between_rounds(self, lake: SnapshotTarget, passed: int) -> None:
-        """Do what is due between two rounds; ``passed`` is the LSN up to which everything received is processed."""
+        """Run pending steps between two rounds; ``passed`` is the LSN up to which everything received is processed."""
         if self._processor.ask(str(Lsn(passed))):
             self._follow()
         self._processor.done()

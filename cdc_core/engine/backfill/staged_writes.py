@@ -148,7 +148,7 @@ class StagedWrites:
         self._remove(unwanted)
 
     def drop(self, request: str) -> None:
-        """Write no range of a request any more, nor those that are still being read."""
+        """Stop writing ranges of a request, including those that are still being read."""
         if request:
             self._dropped.add(request)
             self._remove([each for each in self._known.values() if each.name[0] == request])

@@ -1,4 +1,4 @@
-"""The stored progress of the snapshots of one run: what is known now, and what the lake has of it."""
+"""The stored progress of the snapshots of one run: the present one, and that in the lake."""
 
 from __future__ import annotations
 

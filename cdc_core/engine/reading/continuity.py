@@ -6,7 +6,7 @@
 
 An LSN means something on one history of one server. Two histories are the same up to the LSN at which one of them left
 the timeline that both had, so positions compare if that LSN is not before what is held. On the same timeline a server
-that was restored can only be recognised by its WAL: an end below what is held is another history at once; if it has
+that was restored can only be recognised by its WAL: a WAL end below that LSN proves another history; if it has
 grown past that again, the transaction that was captured last must be sent again, exactly, before any later one
 (``CommitWatch``).
 
@@ -58,7 +58,7 @@ class Break(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """What was found and what was expected; the remedy is the same for all: everything is read again."""
+    """The actual and the expected state; the remedy is the same for all: everything is read again."""
 
     kind: Break
     message: str

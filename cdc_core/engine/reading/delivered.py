@@ -34,7 +34,7 @@ class DeliveredFilter:
         self._is_past = False
 
     def rest(self, found: SortedSegment) -> SortedSegment:
-        """Return the segment without what was delivered."""
+        """Return the segment without delivered changes."""
         self._is_past = self._is_past or self._begins_past(found)
         if self._is_past:
             return found

@@ -1,4 +1,4 @@
-"""When a run is idle: nothing came for a time, and the server has sent everything up to the end of its WAL.
+"""When a run is idle: no change for a time, and the server has sent everything up to the end of its WAL.
 
 Silence alone does not mean that everything has been received: before the server sends the first change of a large
 transaction it decodes for seconds or minutes, and a walsender can be stopped or starved. So when nothing has come for

@@ -38,7 +38,7 @@ class SpoolWriter:
         self._bytes = 0
 
     def add(self, files: VersionFiles, relation: Relation, raw: pa.RecordBatch, size: int) -> None:
-        """Add rows of one table version; ``size`` is ``raw.nbytes``, which costs too much to be asked for twice."""
+        """Add rows of one table version; ``size`` is ``raw.nbytes``, which costs too much to compute twice."""
         held = self._held.get(id(files))
         if held is not None and held.relation != relation:
             self._write(id(files))

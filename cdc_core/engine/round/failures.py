@@ -27,7 +27,7 @@ def note_failure(
     Raises StorageError, which is not one of the table.
     """
     if isinstance(error, StorageError):
-        # It concerns every table. The run waits and begins again at what is durable; no table is paused for it.
+        # It concerns every table. The run waits and restarts at the durable position; no table is paused for it.
         raise error
     merge_state = states.of(table)
     has_failed_before = merge_state.failed_at is not None

@@ -1,4 +1,4 @@
-"""What the parts of a round are given: the lake, the way slices are processed, and what is known beside the stream."""
+"""Shared dependencies of a round: the lake, the processing of slices, and facts that the stream lacks."""
 
 from __future__ import annotations
 

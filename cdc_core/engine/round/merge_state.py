@@ -139,9 +139,9 @@ class MergeState:
         self.checked_at = time.monotonic()
 
     def begin_again(self) -> None:
-        """Merge with the next round, and let the limits of refused changes count anew."""
+        """Merge with the next round, and reset the counts of refused changes."""
         self.failed_at, self.recent = None, NONE_RECENT
 
     def take_over(self, before: MergeState) -> None:
-        """Keep what is not in the table's commits, after these were read again."""
+        """Keep the state that is not in the table's commits, after these were read again."""
         self.failed_at, self.error, self.recent = before.failed_at, before.error, before.recent

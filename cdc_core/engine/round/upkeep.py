@@ -1,7 +1,7 @@
-"""Maintenance of tables beside the rounds: one task at a time, for a share of one core.
+"""Maintenance of tables during rounds: one task at a time, for a share of one core.
 
-Rounds report what is due and do not wait for it. A table waits in line once, however often it is reported, because a
-task finds by itself what is due when its turn comes.
+Rounds report due work and do not wait for it. A table waits in line once, however often it is reported, because a
+task determines the due work when it runs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Upkeep:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Do what is in line, without pauses, for some seconds; a later run finds the rest, which is due then too."""
+        """Process the queue, without pauses, for some seconds; the rest is due in a later run, too."""
         with self._changed:
             self._closes_at = time.monotonic() + _CLOSE_SECONDS
             self._changed.notify_all()
@@ -82,10 +82,10 @@ class Upkeep:
             try:
                 again = self._work(order).has_more
             except CdcError as error:
-                _log.warning("Maintenance of %s beside the stream was left out: %s", order.path, error)
+                _log.warning("Maintenance of %s during the stream was skipped: %s", order.path, error)
             except Exception:
                 # The thread must stay alive for other tables.
-                _log.exception("Maintenance of %s beside the stream failed unexpectedly.", order.path)
+                _log.exception("Maintenance of %s during the stream failed unexpectedly.", order.path)
             with self._changed:
                 self._active = None
                 if again and self._closes_at is None:

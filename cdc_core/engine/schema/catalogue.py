@@ -1,4 +1,4 @@
-"""What following a source's schema asks of the source."""
+"""The queries of the source by which its schema is followed."""
 
 from __future__ import annotations
 

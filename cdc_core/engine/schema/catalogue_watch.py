@@ -47,7 +47,7 @@ class CatalogueWatch:
         """Check if fingerprints in the catalogue changed without a Relation message. Two queries for all tables."""
         self.polled_at = time.monotonic()
         if self._stamp is None:
-            # Before the comparison: whatever is altered after it changes the stamp.
+            # Before the comparison: any later change alters the stamp.
             self._stamp = self._storage_stamp()
         self._pauses.find_returned()
         # A table that was renamed to another captured name is known by both names.
@@ -75,7 +75,7 @@ class CatalogueWatch:
     def poll_if_altered(self, wal_lsn: Callable[[], int]) -> None:
         """As ``poll``, but only if values may have changed without an event since the last call. One small query.
 
-        Everything that was committed before the call is seen, so what is recorded after it as current is.
+        Everything that was committed before the call is seen, so the recorded state is current.
         """
         stamp = self._storage_stamp()
         if stamp != self._stamp:

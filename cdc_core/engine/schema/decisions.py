@@ -26,7 +26,7 @@ Uncarried = Callable[[TableSchema], Decision | None]
 class SchemaDecisions:
     """The decisions under one ``policy``, about columns as ``steps`` has them in the lake.
 
-    ``uncarried`` refuses a table whose changes would not find their rows, however it came to be as it is.
+    ``uncarried`` refuses a table whose changes would not find their rows, for whatever reason.
     """
 
     def __init__(self, steps: SchemaSteps, policy: Policy, uncarried: Uncarried = lambda table: None) -> None:

@@ -1,4 +1,4 @@
-"""Follows tables through their names: what was changed under one name is missing in the lake table of another.
+"""Follows tables through renames: changes under one name are missing in the lake table of another.
 
 A lake table belongs to a name, and the source's table is identified by its oid. Relation messages contain both. If a
 message announces the table that a lake table was read from under another name, the changes that follow are stored

@@ -32,7 +32,7 @@ class RereadLimit:
 def remedy_then_replay(error: CdcError, table: TableId) -> str:
     """Return the remedy for a table that is paused because it could not be re-read."""
     remedy = error.remedy or "Correct the cause."
-    # Both commands read the table anew and end its pause: one of them is enough.
+    # Both commands read the table again and end its pause: one of them is enough.
     if "wal2lake replay" in remedy or "wal2lake snapshot" in remedy:
         return remedy
     return f"{remedy} Then run wal2lake replay with {table}."

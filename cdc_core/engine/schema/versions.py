@@ -1,4 +1,4 @@
-"""The schema versions of the source that each lake table has had: numbers them, and stores what was decided of each.
+"""The schema versions of the source that each lake table has had: numbers them, and stores the decision on each.
 
 Events are appended to the changelog in all cases, each with the number of the schema version under which it was
 decoded: no table delays the others, and the changes to a table while it was paused or re-read are in its changelog, in
@@ -89,7 +89,7 @@ class SchemaVersions:
             self._pauses.hold_back(table, refused, 0)
 
     def take_up(self, table: TableId, last: Callable[[], int]) -> None:
-        """Go on at the version of the last change in the table's changelog, if its steps lead there from the lake's.
+        """Continue at the version of the last change in the table's changelog, if its steps lead there from the lake's.
 
         An earlier run decided it and ended before its lake table had it. Nothing announces it again, because the
         changes before the changelog's end are dropped when they are sent again; what is announced next follows it.
@@ -135,7 +135,7 @@ class SchemaVersions:
 
     @staticmethod
     def _is_full_again(state: TableVersions, version: TableSchema) -> bool:
-        """Whether a version comes back that is not decided on again, since the catalogue showed another identity."""
+        """Whether an announced version is not decided on again, since the catalogue showed another identity."""
         base = None if state.schema_version is None else state.schema_version.table
         is_full = version.identity is ReplicaIdentity.FULL
         return base is not None and is_full and base.identity is not version.identity and bool(row_key(base))
@@ -151,7 +151,7 @@ class SchemaVersions:
         return state.reserved
 
     def note_seen(self, table: TableId, seen: Fingerprint | None) -> None:
-        """Note the fingerprint up to which the catalogue's changes of the table were decided on; None if it is gone."""
+        """Note the fingerprint up to which the catalogue's changes of the table were decided on; None if dropped."""
         self._tables.of(table).seen = seen
 
     def follow_after(self, table: TableId, decision: Decision, lsn: int) -> None:

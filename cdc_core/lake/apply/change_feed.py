@@ -1,4 +1,4 @@
-"""Delta's change data feed: the rows that a commit inserts, updates and deletes, in files of their own.
+"""Delta's change data feed: the rows that a commit inserts, updates and deletes, in separate files.
 
 Readers of a feed take these files for the commit's changes, and not the data files, of which a rewritten one has the
 rows that did not change as well. What changed follows from the rows that the commit takes away and from those that it

@@ -21,7 +21,7 @@ key, it shows every earlier one of it. Hence:
   the old key, which may be missing or damaged. ``moved_unsent`` finds these keys among *all* changes since the last
   chunks were written, because a row may also move from keys that are not yet read to keys that were; they are re-read.
   A chunk that does not show such a change does not find the row at its new key: the key is then re-read once more.
-* A key that was asked for by its value, and that V does not show (``gone``): a delete in the place of the read.
+* A key that was queried by its value, and that V does not show (``gone``): a delete in the place of the read.
 * A truncate in E: the chunk is dropped. All rows that the table contains after it are in the stream.
 
 Several chunks are written together, each with its own V. A key that is in two of them is taken from the later one.
@@ -63,7 +63,7 @@ _POSITION = ("__commit_lsn", "__tx_index")
 class ChunkRows:
     """The lake rows of one chunk; ``visible`` is the text of its pg_snapshot. One row per key.
 
-    ``gone`` are keys that were asked for and that the snapshot does not show: the key's columns, None for none.
+    ``gone`` are queried keys that the snapshot does not show: the key's columns, None for none.
     """
 
     rows: pa.Table
@@ -71,7 +71,7 @@ class ChunkRows:
     gone: pa.Table | None = None
 
     def reads(self, schema: pa.Schema) -> pa.Table:
-        """Return the rows as reads, and a delete for each key that is gone, at their position."""
+        """Return the rows as reads, and a delete for each key in ``gone``, at their position."""
         reads = as_reads(conform(self.rows, schema))
         if self.gone is None or not self.gone.num_rows:
             return reads

@@ -145,7 +145,7 @@ class _EndedRows:
     truncated: np.ndarray
 
     def touched(self, versions: VersionedSlice) -> TouchedFile:
-        """Return the rows that end, and as what they are kept."""
+        """Return the rows that end, with the versions that replace them."""
 
         def past(at: RowsAt) -> pa.Table:
             parts = [ended(at(self.places, None), versions.at.take(pa.array(self.ends)))]

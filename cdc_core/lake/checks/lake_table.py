@@ -14,7 +14,7 @@ from cdc_core.quality import CheckReport, Severity
 from cdc_core.schema import TableSchema
 
 _RESCUED = "__rescued"
-# Each batch costs DuckDB and Arrow the same, whatever its size.
+# Each batch has a fixed cost in DuckDB and Arrow.
 _AT_ONCE = 65_536
 
 
@@ -39,7 +39,7 @@ def _columns(lake: DeltaTable, wanted: set[str] | None) -> list[str]:
 
 
 class _Rows:
-    """The rows of a lake table as change rows, read anew by each call; ``rows`` counts those of the last."""
+    """The rows of a lake table as change rows, read again by each call; ``rows`` counts those of the last."""
 
     def __init__(self, lake: DeltaTable, columns: Sequence[str]) -> None:
         self._lake = lake
@@ -50,7 +50,7 @@ class _Rows:
     def __call__(self) -> Iterator[pa.Table]:
         self.rows = 0
         for file in self._lake.files:
-            if file.is_history:  # ended versions alone
+            if file.is_history:  # only ended versions
                 continue
             for rows in self._lake.batches(file, self._columns, _AT_ONCE):
                 live = is_live(rows)

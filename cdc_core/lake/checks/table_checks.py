@@ -58,7 +58,7 @@ class TableChecks:
         self._files = RuleFiles() if files is None else files
 
     def rule_problems(self, tables: Iterable[TableSchema]) -> list[str]:
-        """Return what is wrong with the user's rules for these tables; no row is read."""
+        """Return the errors in the user's rules for these tables; no row is read."""
         from cdc_core.quality import require_valid  # loads DuckDB
 
         problems = []
@@ -99,11 +99,11 @@ class TableChecks:
         )
 
     def generated(self, table: TableSchema) -> tuple[Rule, ...]:
-        """The rules that the source's catalogue has for the table, whatever its suite says of them."""
+        """The rules of the source's catalogue for the table, regardless of its suite."""
         return self._catalogue_rules(table, {})
 
     def edits(self, table: TableId) -> tuple[str, ...]:
-        """What the table's suite says of generated rules, one text each."""
+        """The differences of the table's suite from generated rules, one text each."""
         return self._files.suite(table).edits
 
     def _has_own_rules(self, table: TableId) -> bool:
@@ -122,7 +122,7 @@ class TableChecks:
         accept: Collection[str] = (),
         accept_all: bool = False,
     ) -> Checked | None:
-        """Judge change rows before any of them is merged; None if checks are disabled. Every way in asks this.
+        """Judge change rows before any of them is merged; None if checks are disabled. Every writer calls this.
 
         The result says which rows are refused, with the rules by which each is, and, as ``failure``, whether the rows
         as a whole may be merged; a caller raises that error before it writes anything. ``since`` maps columns to the
@@ -251,7 +251,7 @@ def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]
 
 
 def _refused_expectations(rules: tuple[Rule, ...]) -> list[str]:
-    """Return what is wrong with expectations of the user's suites, by the library."""
+    """Return the library's errors in expectations of the user's suites."""
     own = [rule for rule in rules if rule.origin is Origin.USER and rule.kind != CONDITION]
     if not own:
         return []

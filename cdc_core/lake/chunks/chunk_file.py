@@ -1,4 +1,4 @@
-"""A chunk that was read, as a value: where its rows are, and what they show."""
+"""A chunk that was read, as a value: the files of its rows, and the snapshot that they show."""
 
 from __future__ import annotations
 

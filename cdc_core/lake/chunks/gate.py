@@ -1,6 +1,6 @@
 """Judges rows of chunks before they are written to a lake table, and keeps out those that wait in quarantine.
 
-What is judged is the state that a key gets: the row that was read, and the changes since (``lake/apply/chunk_rows``).
+The judged state of a key is its next one: the row that was read, and the changes since (``lake/apply/chunk_rows``).
 
     state of a key                                     lake table         quarantine
     passes                                             the state          what waits at the key is superseded
@@ -100,7 +100,7 @@ class ChunkGate:
         return Admitted(states, compared.settled, compared.effects, count, reasons_of)
 
     def settle(self, admitted: Admitted) -> None:
-        """Settle what waited in quarantine and is superseded by what was written."""
+        """Settle waiting changes in quarantine that the written rows supersede."""
         if admitted.settled.num_rows:
             path = self.slices.paths.quarantine(self.target.table.id)
             settle(path, self._place, admitted.settled, admitted.effects, self.target.table)

@@ -1,6 +1,6 @@
 """Whether a changelog is whole: no position is in it twice, and its changes, folded, give the lake table's rows.
 
-Only keys that it has changes of since the snapshot in force are folded: of the others it says nothing. In mode history
+Only keys that it has changes of since the snapshot in force are folded: others are not judged. In mode history
 it must lead to the versions, too (``versions``).
 """
 
@@ -44,7 +44,7 @@ class ChangelogCheck:
     most_bytes: int
 
     def of(self, target: Target) -> ChangelogFound | None:
-        """Return what is found in a table's changelog, None if that is too large to be read whole. Raises LakeError."""
+        """Return the differences in a table's changelog, None if it is too large to be read. Raises LakeError."""
         files = () if target.changelog is None else target.changelog.files
         if sum(file.size for file in files) > self.most_bytes:
             return None
@@ -116,7 +116,7 @@ def _wrong_keys(
 ) -> KeyList:
     """Return the keys whose row is not the last state that the changes give it.
 
-    Of keys whose row was refused when it was read, the changes say nothing: the lake has no row there since.
+    Keys whose row was refused when it was read are not judged: the lake has no row of them since.
     """
     compared, version = target.compared, target.version
     key = compared.key

@@ -1,4 +1,4 @@
-"""What differs, as plain values: the keys of rows, and what is wrong with a changelog."""
+"""Differences as plain values: the keys of rows, and the errors of a changelog."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogFound:
-    """What was found in a changelog of so many ``rows``.
+    """The errors of a changelog of so many ``rows``.
 
     ``doubled``: how many have a position that another has. ``keys``: those whose row in the lake is not what the
-    changes lead to. ``reason`` says why the changes were not folded, else "". ``versions``: in a history table the keys
+    changes lead to. ``reason``: why the changes were not folded, else "". ``versions``: in a history table the keys
     with versions that overlap, are missing, or are not what the changes lead to; None if they were not looked through.
-    ``removed``: how many of the oldest versions the lake table does not have any more.
+    ``removed``: the number of oldest versions that are no longer in the lake table.
     """
 
     rows: int = 0

@@ -138,7 +138,7 @@ def multiset_left(
     Shape: uint64[N], uint64[M] -> uint64[D], int64[D]
     """
     parts, weights = [source, lake], [np.ones(len(source)), -np.ones(len(lake))]
-    # What was refused is not in the lake though its position is: as if it were still behind.
+    # Refused changes are not in the lake although its position includes them: they count as not merged.
     for changes, sign in ((between.ahead, 1), (between.behind, -1), (between.refused, -1)):
         for name, way in (("after", 1), ("before", -1)):
             rows = images_of(changes, name, compared)
@@ -161,7 +161,7 @@ def is_complete(changes: pa.Table) -> bool:
 
 
 def after_truncate(changes: pa.Table) -> tuple[pa.Table, bool]:
-    """Return the changes after the last truncate, and whether there is one: what was there before is gone."""
+    """Return the changes after the last truncate, and whether there is one, which removes all earlier rows."""
     cuts = np.flatnonzero(is_op(changes, "t")) if changes.num_rows else np.zeros(0, dtype=np.int64)
     if not len(cuts):
         return changes, False

@@ -43,7 +43,7 @@ class LakeSide:
         self._hashing = hashing
         self._spark = spark
         self.compared = compared
-        # Files of ended versions alone have no current row.
+        # Files of only ended versions have no current row.
         self._files = [file for file in lake.files if not file.is_history]
         self._digests: list[np.ndarray] = []
 

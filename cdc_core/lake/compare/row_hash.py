@@ -9,7 +9,7 @@ difference. What must hold is the other direction: different values have differe
 Each column's function is chosen so: where a server function folds its value to 32 bits, or takes two values for one, a
 second hash is added; a lake row with a value that has no such hash (``__rescued``) gets one that no source row has.
 
-A row's hash is the exclusive or of its columns' hashes, each with a seed of its own.
+A row's hash is the exclusive or of its columns' hashes, each with its own seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cdc_core.schema import PgType, TypeKind
 Hashes = np.ndarray
 
 _EPOCH_DAYS = 10_957  # 2000-01-01
-# Below it a double of seconds tells microseconds apart: its values are less than one microsecond from each other.
+# Below it a double of seconds distinguishes microseconds: its values are less than one microsecond from each other.
 _MOST_MICROS = 2**33 * 1_000_000
 # Arrow prints decimals with more places in another form.
 _MOST_PLACES = 6

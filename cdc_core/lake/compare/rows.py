@@ -22,7 +22,7 @@ from cdc_core.lake.rows.row_keys import KeyColumns
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What is compared of a table: ``schema`` has the captured columns by their names and types in the lake.
+    """The compared columns of a table: ``schema`` has the captured columns by their names and types in the lake.
 
     ``key`` is None for a table without a key, which is compared as a multiset.
     """
@@ -53,7 +53,7 @@ class Compared:
         return conform(rows, self.schema)
 
     def digests(self, rows: pa.Table) -> np.ndarray:
-        """Return a 64-bit digest of what is compared of each row. Shape: schema[N] -> uint64[N]"""
+        """Return a 64-bit digest of the compared values of each row. Shape: schema[N] -> uint64[N]"""
         names = self.names
         texts = texts_of(column(rows, RESCUED)) if RESCUED in rows.schema.names else {}
         texts = {name: texts[name] for name in names if name in texts}

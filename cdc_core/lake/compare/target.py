@@ -1,4 +1,4 @@
-"""Whether a table can be compared now, and what it is compared by: decided from the lake's records before any read."""
+"""Whether a table can be compared now, and by which columns: decided from the lake's records before any read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Records:
     snapshots: Mapping[tuple[TableId, int], TakenSnapshot]
 
     def target(self, table: TableSchema) -> Target:
-        """Return what is compared of a table.
+        """Return the compared columns of a table.
 
         Raises NotComparableError with the reason why it is left out, LakeError for a lake table that cannot be read.
         """
@@ -123,7 +123,7 @@ class Records:
 
 
 def _check_columns(table: TableId, typer: RowTyper, lake: pa.Schema) -> None:
-    """Raise LakeError for captured columns that the lake table should have, and has not."""
+    """Raise LakeError for captured columns that the lake table should have, but lacks."""
     held = {name.lower() for name in lake.names} | {name.lower() for name in OWN_NAMES}
     lacks = [name for name in typer.read_schema.names if name.lower() not in held]
     if lacks:

@@ -3,8 +3,8 @@
 Of every key, the versions must follow each other without overlap. Of what happened since the snapshot in force the
 changelog has each event, so each one that wrote a row has begun a version with its values, each version ends at its
 key's next event, and none begins or ends where no event is. A version may also begin or end between two events where
-rows were read again (a snapshot, an incremental one, a repair): there the index is -1. Nothing is said of what a key
-had before that: a repair ends what is wrong, and history keeps it.
+rows were read again (a snapshot, an incremental one, a repair): there the index is -1. Earlier versions of a
+key are not judged: a repair ends what is wrong, and history keeps it.
 
 Versions that ended may be deleted by the user up to some moment. So one that is missing is ``removed`` if the lake has
 none that ended before it, and no difference.
@@ -105,7 +105,7 @@ class _Versions:
     def read_again(self, read_at: int, keys: int) -> Positions:
         """Return where each key's row was last read and found different, from an LSN on. Shape: int64[K, 2]"""
         every, key = np.concatenate([self.began, self.ended]), np.concatenate([self.key, self.key])
-        # Rows that were read have a negative index, changes of the stream have not.
+        # Rows that were read have a negative index, changes of the stream do not.
         at = np.flatnonzero((every[:, 1] < 0) & (every[:, 0] >= read_at))
         at = at[np.argsort(every[at, 0], kind="stable")]
         found = np.full((keys, 2), -_LAST, dtype=np.int64)
@@ -170,7 +170,7 @@ class _Events:
         # The appended -1 belongs to no key. An event of another key means that this key has no later one.
         following = np.append(events, -1)[after]
         following = np.where(following // (none + 1) == versions.key, following % (none + 1), none)
-        # A truncate ends the version of every key, if it comes before the key's own event.
+        # A truncate ends the version of every key, if it is before the key's own event.
         cuts = np.append(np.sort(cuts), none)
         following = np.minimum(following, cuts[np.searchsorted(cuts[:-1], began, side="right")])
         ended = np.where(versions.is_open, none, ended)

@@ -1,1 +1,1 @@
-"""Change rows reduced to what is to be applied: by key, by version, or as a multiset."""
+"""Change rows reduced to the rows to apply: by key, by version, or as a multiset."""

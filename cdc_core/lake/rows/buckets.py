@@ -173,7 +173,7 @@ class _Files:
         numbers = (mixed(heads) >> shift).astype(np.int64) & (_PARTS - 1)
         order = np.argsort(numbers, kind="stable")
         laid = rows.append_column(_HASH, pa.array(hashes))
-        if (np.diff(order) != 1).any():  # a large row alone is not copied
+        if (np.diff(order) != 1).any():  # a single large row is not copied
             laid = laid.take(pa.array(order))
         ends = np.searchsorted(numbers[order], np.arange(_PARTS + 1))
         size = laid.nbytes
@@ -186,7 +186,7 @@ class _Files:
             self._flush()
 
     def finish(self) -> None:
-        """Write what is held, and close the files."""
+        """Write buffered rows, and close the files."""
         self._flush()
         for writer in self._writers.values():
             writer.close()
@@ -201,7 +201,7 @@ class _Files:
             self._path(number).unlink(missing_ok=True)
 
     def parts(self) -> Iterator[tuple[int, Callable[[], pa.Table]]]:
-        """Yield the size of each part, and how to read it, which is done before the next one is asked for."""
+        """Yield the size of each part, and how to read it, which is done before the next one is requested."""
         for number in range(_PARTS):
             if not self._bytes[number]:
                 continue

@@ -15,7 +15,7 @@ cases in which it does not, and the table is right:
     the table does not have all rows by            not checked here (``may_lack_rows``)
       configuration                                that a row gets nulls in place of unchanged values is said
 
-Everything else is a fault, whatever its cause: the row was removed by another program, a change was lost, or two texts
+Everything else is a fault, of any cause: the row was removed by another program, a change was lost, or two texts
 of one value differ. Nothing of the slice is committed then; the changes stay in the changelog, and the table is re-read
 (``engine/round/failures``). So a reader sees the table as it was, never a row with nulls in place of unchanged values;
 a crash loses nothing, because the next attempt finds the same.

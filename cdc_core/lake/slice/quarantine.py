@@ -181,14 +181,14 @@ class TableQuarantine:
     def _decided(
         self, waited: WaitingRows, every: pa.Table, held: Deferred, found: Checked | None, limits: Limits
     ) -> Filtered:
-        """Return what changes in the quarantine table, and what is left for the lake."""
+        """Return the changes of the quarantine table, and the remaining rows for the lake."""
         merge, before, effects = self.merge, waited.rows.num_rows, held.effects
         waiting = int(np.count_nonzero(effects))
         limits.require_room(str(merge.table.id), waiting, int(np.count_nonzero(waited.effects)))
         new = _new_rows(merge.table, every.slice(before), effects[before:], found)
         settled, replayed = _settled(waited, held)
         waits = every.filter(pa.array(effects != 0)) if waiting else None
-        # A row that was read is before the slice, whatever its LSN: the snapshot may be newer than what is merged.
+        # A row that was read is before the slice at any LSN: the snapshot may be newer than what is merged.
         late = held.rows.column("__commit_lsn").to_numpy() > self.place.merged
         late = pa.array(late & (held.rows.column("__tx_index").to_numpy() >= 0))
         rows, earlier = held.rows.filter(late), held.rows.filter(pc.invert(late))

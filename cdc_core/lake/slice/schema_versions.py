@@ -101,7 +101,7 @@ def _named_now(view: SchemaView, names: tuple[str, ...]) -> tuple[str, ...] | No
 
 
 def _at(schema: TargetSchema, schema_version: int) -> TableSchema:
-    """Return the schema's table with the key of a version. Raises RereadNeededError if a key column is gone."""
+    """Return the schema's table with the key of a version. Raises RereadNeededError if a key column was dropped."""
     view = schema.views.get(schema_version)
     if view is None or _key(schema, schema_version) == (row_key(schema.table), schema.table.unsent_identity):
         return schema.table

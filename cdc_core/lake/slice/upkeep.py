@@ -1,6 +1,6 @@
-"""Maintenance of one Delta table that a round does not wait for, in a Spark task beside the rounds.
+"""Maintenance of one Delta table that a round does not wait for, in a Spark task during rounds.
 
-The rounds go on meanwhile, also with the same table: a pass carries over what they mark (``lake/maintenance/moving``),
+Rounds continue meanwhile, also with the same table: a pass carries over what they mark (``lake/maintenance/moving``),
 and a round repeats its commit if a pass was committed first. A pass changes no data, so it needs no position, may be
 left out or repeated, and may outlast its run.
 """
@@ -23,7 +23,7 @@ from cdc_core.lake.rows.row_keys import KeyColumns
 
 _log = logging.getLogger(__name__)
 
-# Of indexes that one task makes; the next task goes on.
+# Limit of indexes that one task makes; the next task continues.
 _INDEX_SECONDS = 1.0
 
 
@@ -65,7 +65,7 @@ class UpkeepTask:
             if table is not None:
                 has_more = self._indexed(table, order, table.files) if order.indexes else self._moved(table, order)
         except CdcError as error:
-            _log.warning("Maintenance of %s beside the stream was left out: %s", order.path, error)
+            _log.warning("Maintenance of %s during the stream was skipped: %s", order.path, error)
         return UpkeepDone(time.monotonic() - began, has_more)
 
     def _moved(self, table: DeltaTable, order: UpkeepOrder) -> bool:

@@ -187,7 +187,7 @@ class LakeWriter:
         return Applied(version, joined.whole.rows, inserted, updated, deleted)
 
     def _ways(self, lake: DeltaTable) -> Ways:
-        """Return how rows may leave their files, and by what they are found."""
+        """Return how rows may leave their files, and how they are located."""
         mark_above = min(MARK_BYTES, self.rewrite_max_bytes) if self.features.marks_rows(lake) else None
         return Ways(mark_above, self._positions())
 

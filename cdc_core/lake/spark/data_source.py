@@ -8,14 +8,14 @@ Options
     path          ``<wal2lake.lake.path>/<topic.prefix>``, the argument of ``load``
     table         ``schema.table``
     at            an LSN or a commit time: the newest round at or before it; default the newest
-    allrows       true: also rows that the source has not any more (delete modes soft and history)
+    allrows       true: also rows that the source no longer has (delete modes soft and history)
     changes       true: change events in place of the table's rows; required for a stream
     startinglsn   changes after this LSN of the present epoch; default all that are kept
     s3.endpoint, s3.region, s3.access.key, s3.secret.key, s3.path.style
                   as the properties ``wal2lake.storage.s3.*``
 
 A stream's offset is a position of the changelog (epoch and commit LSN) with the changelog's id, so a query continues
-from its checkpoint with the first change that it has not had. Each change is in one micro-batch, whole transactions of
+from its checkpoint with the first change that it did not read. Each change is in one micro-batch, whole transactions of
 the table at a time; columns that the changelog gets later are there when the query is started again.
 """
 
@@ -84,7 +84,7 @@ class SourceOptions:
         )
 
     def table(self) -> TableAtVersion:
-        """The table at the round asked for. Raises LakeError."""
+        """The table at the requested round. Raises LakeError."""
         try:
             found = self.lake().read(self.given["table"], at=self.given.get("at"), all_rows=self._flag("allrows"))
         except ValueError as error:
@@ -93,7 +93,7 @@ class SourceOptions:
         return table
 
     def changes(self) -> TableChanges:
-        """The table's changes, opened anew. Raises LakeError."""
+        """The table's changes, newly opened. Raises LakeError."""
         return self.lake().changes(self.given["table"])
 
     def start(self) -> ChangePosition:

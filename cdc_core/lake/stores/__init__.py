@@ -1,1 +1,1 @@
-"""The Delta tables of wal2lake's own: what it knows of each captured table, stored beside the rows."""
+"""wal2lake's own Delta tables: the state of each captured table, stored with its rows."""

@@ -73,7 +73,7 @@ class Pause:
 
     @property
     def ends_by_reread(self) -> bool:
-        """Whether the table is re-read once its source is as the remedy says, without any further action."""
+        """Whether the table is re-read automatically once the remedy has been applied to the source."""
         if self.cause is None:
             return self.remedy.endswith(READ_AGAIN_THEN)
         return self.cause.ends_by_reread

@@ -83,7 +83,7 @@ class StagedRows:
             vacuum(log, _HISTORY_MINUTES, _UNSTAGED_HOURS)
 
     def look(self) -> list[StagedFile]:
-        """Return what is staged now. Raises LakeError."""
+        """Return the staged ranges. Raises LakeError."""
         if self._opened is None:
             self._opened = DeltaTable.open(self._path)
         if self._opened is None:
@@ -168,7 +168,7 @@ def write_staged(path: str, chunks: Iterator[tuple[str, int, pa.RecordBatch]], f
 
 
 def read_staged(path: str, file: DataFile, places: Sequence[int]) -> list[pa.Table]:
-    """Return the lake rows of the chunks at ``places``, ascending. Raises TransientError if the file is gone."""
+    """Return the lake rows of the chunks at ``places``, ascending. Raises TransientError if the file was removed."""
     table = DeltaTable.open(path)
     if table is None:
         raise TransientError(f"The Delta table {path} no longer exists.", "The rows will be read again.")

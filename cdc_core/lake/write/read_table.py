@@ -1,4 +1,4 @@
-"""Makes what was read of a table the content of its lake table: quarantine, one commit, features, changelog.
+"""Makes the rows read from a table the content of its lake table: quarantine, one commit, features, changelog.
 
     events of the snapshot before ─▶ refused rows in quarantine ─▶ commit ─▶ features ─▶ events of this one
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """What was read of a table: ``files`` of ``lake`` with the columns of ``schema``, and files of ``refused`` rows.
+    """The rows read from a table: ``files`` of ``lake`` with the columns of ``schema``, and files of ``refused`` rows.
 
     ``token`` is the snapshot's, ``lsn`` its position, ``schema_version`` the number of the one it was read in.
     """

@@ -68,7 +68,7 @@ class RefusedFile:
     reasons: dict[str, int]
 
     def read(self, lake: DeltaTable) -> RefusedRows:
-        """Return the rows. Raises LakeError if the file is gone."""
+        """Return the rows. Raises LakeError if the file was removed."""
         try:
             content = lake.folder.content(self.path)
         except OSError:

@@ -112,7 +112,7 @@ def test_an_error_concerns_one_table(caplog: pytest.LogCaptureFixture) -> None:
     line.request([A, B, C])
     line.close()
     assert seen == [A, B, C]
-    assert "Maintenance of a beside the stream was left out: No room." in caplog.text
+    assert "Maintenance of a during the stream was skipped: No room." in caplog.text
 
 
 def test_the_end_does_not_wait_for_a_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
