@@ -13,6 +13,7 @@ import pytest
 from cdc_core.errors import TransientError
 from cdc_core.lake.apply import multiset_rows
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows import buckets
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lake.slice.divided import Share
@@ -267,6 +268,31 @@ def test_a_task_that_is_executed_twice_counts_once(
     assert mine == theirs and mine
     held = {file.path for file in twins.tables[0].held(twins.tables[0].lake).files}
     assert not held & {file.path for each in attempts for file in each.files}
+
+
+@pytest.mark.parametrize("which", [1, 3])
+def test_rows_that_another_writer_moved_before_the_commit_are_sought_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    """Between two tasks of a slice, or after the last one: the version that they have read is not the table's."""
+    twins, call, calls = Twins(tmp_path, histories=60), ShareTask.__call__, list[int]()
+    twins.load()
+    twins.change(2, 300)
+    one = twins.tables[0]
+
+    def then_moved(task: ShareTask, item: Share | RewriteOrder) -> ShareResult | RewrittenFile:
+        done = call(task, item)
+        calls.append(1)
+        if len(calls) == which:
+            lake = DeltaTable.open(one.lake)
+            assert lake is not None
+            lake.commit([lake.write(lake.read(file)) for file in lake.files], list(lake.files), data_change=False)
+        return done
+
+    monkeypatch.setattr(ShareTask, "__call__", then_moved)
+    parts, whole = twins.merge()
+    assert parts.error is None and whole.error is None and len(calls) > 3
+    assert twins.tables[0].contents() == twins.tables[1].contents()
 
 
 def test_who_is_overtaken_again_and_again_leaves_it_to_the_next_round(
