@@ -2,7 +2,7 @@
 
     python -m tools.import_picture                      this checkout
     python -m tools.import_picture --root PATH          another one, of any commit (``git worktree add PATH COMMIT``)
-    python -m tools.import_picture --compare PATH       the figures of PATH beside those of this checkout
+    python -m tools.import_picture --compare PATH       the figures of PATH next to those of this checkout
     python -m tools.import_picture --arrows             with every arrow between rooms
 
 A room is a folder of Python files; the files beside the folders of a package are one room too. Two of them may import

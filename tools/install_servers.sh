@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what only the tests need beside Python: Debian's PostgreSQL 15 with its plug-ins, the sources of locales, and a
+# Installs what only the tests need in addition to Python: Debian's PostgreSQL 15 with its plug-ins, the sources of locales, and a
 # headless browser.
-# Where apt is absent or we may not use it, says so and goes on: the tests then use the embedded PostgreSQL alone.
+# Without apt, or without permission, prints a message and continues: the tests then use only the embedded PostgreSQL.
 set -euo pipefail
 
 packages=()

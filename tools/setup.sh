@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment and installs the project into it. Says exactly what is missing where it may not install.
+# Creates the virtual environment and installs the project into it. Names what is missing where it may not install.
 # setup.sh VENV [CONSTRAINTS]: without a file of constraints, the newest versions that pyproject.toml allows
 set -euo pipefail
 venv=$1

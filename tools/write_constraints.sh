@@ -4,7 +4,7 @@ set -euo pipefail
 written=$(mktemp constraints.XXXXXX)
 trap 'rm -f "$written"' EXIT
 {
-  echo "# The versions that make setup installs (make constraints writes this file). What is installed beside them is not bounded."
+  echo "# The versions that make setup installs (make constraints writes this file). Other packages are not bounded."
   # pip comes with Python.
   "$1" -m pip freeze --all --exclude-editable | grep -v '^pip=='
 } >"$written"

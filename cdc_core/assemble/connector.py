@@ -75,7 +75,7 @@ class Connector:
 
     @property
     def context(self) -> RunContext:
-        """What its operations share."""
+        """The dependencies that its operations share."""
         return self._context
 
     @classmethod
@@ -90,7 +90,7 @@ class Connector:
 
     @classmethod
     def of_runs(cls, config: ConnectorConfig) -> Connector:
-        """For schedulers that restart runs: ``slot.drop.on.stop`` is ignored, as ``stream`` says.
+        """For schedulers that restart runs: ``slot.drop.on.stop`` is ignored.
 
         Raises ConfigError.
         """
@@ -141,7 +141,7 @@ class Connector:
             return self._context.captured(source)
 
     def pending(self) -> SlotBacklog:
-        """The backlog of the slot. Queries the server only."""
+        """The backlog of the slot. Queries only the server."""
         return status.pending(self._context)
 
     def initial_snapshot(
@@ -202,7 +202,7 @@ class Connector:
         wait_seconds: float = 600.0,
         on_range: Callable[[RangeReport], None] | None = None,
     ) -> list[RangeReport]:
-        """Read ranges of tables again, in parallel Spark tasks, while the stream goes on; returns what became of each.
+        """Read ranges of tables again, in parallel Spark tasks, while the stream continues; returns the result of each.
 
         ``ranges`` are ranges or names: ``public.orders|0007``, or ``public.orders`` for all ranges of a table. A range
         is staged in the lake once it is read, in one commit, and is written to its lake table by the run that streams,
@@ -379,7 +379,7 @@ class Connector:
         bootstrap_servers: str = "",
         writes: bool = True,
     ) -> AdoptReport:
-        """Take the slot over from Debezium's connector at its stored offset; the next run goes on from there.
+        """Take the slot over from Debezium's connector at its stored offset; the next run continues from there.
 
         Parameters as in ``adopt.AdoptRequest``.
         """
@@ -389,7 +389,7 @@ class Connector:
         return adopt.adopt(self._context, asked)
 
     def offsets(self, connector: str = "") -> HandBack:
-        """Where Debezium's connector can go on: the offset that it needs. ``connector``: its name in Connect."""
+        """The offset at which Debezium's connector can continue. ``connector``: its name in Connect."""
         from cdc_core.assemble.operations import offsets
 
         return offsets.offsets(self._context, connector)

@@ -1,7 +1,7 @@
 """Which tables are paused, and which must be re-read before anything is merged into them.
 
 Both are recorded in the schema log before they take effect, so they hold for later runs, too. A re-read that cannot be
-made now is deferred (``owed``): the table is paused, or none has its name; it is made once the table is resumed.
+made now is deferred (``owed``): the table is paused, or none has its name; it is made once that has changed.
 """
 
 from __future__ import annotations

@@ -42,11 +42,11 @@ class ConsistentTables(Mapping[str, TableAtVersion]):
         return {name: table.arrow() for name, table in self.tables.items()}
 
     def pandas(self) -> dict[str, Any]:
-        """Return each table as a ``pandas.DataFrame``."""
+        """Return each table as a ``pandas.DataFrame``. Raises LakeError."""
         return {name: table.pandas() for name, table in self.tables.items()}
 
     def polars(self) -> dict[str, Any]:
-        """Return each table as a ``polars.DataFrame``."""
+        """Return each table as a ``polars.DataFrame``. Raises LakeError, also if Polars is not installed."""
         return {name: table.polars() for name, table in self.tables.items()}
 
     def duckdb(self, connection: Any = None) -> Any:

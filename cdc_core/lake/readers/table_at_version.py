@@ -25,7 +25,7 @@ from cdc_core.schema import TableId
 class TableAtVersion:
     """A lake table at a Delta version. Nothing is read before a method asks for rows.
 
-    ``path`` is the table's folder or URI. ``all_rows``: also rows that the source does not have any more, which are
+    ``path`` is the table's folder or URI. ``all_rows``: also rows that the source no longer has, which are
     deleted rows in delete mode soft and earlier versions of rows in delete mode history.
     """
 
@@ -57,7 +57,7 @@ class TableAtVersion:
         return [file.path for file in self._opened.files]
 
     def pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """Return the rows as a ``pandas.DataFrame``."""
+        """Return the rows as a ``pandas.DataFrame``. Raises LakeError."""
         return self.arrow(columns).to_pandas()
 
     def polars(self, columns: Sequence[str] | None = None) -> Any:
