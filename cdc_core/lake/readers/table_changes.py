@@ -38,7 +38,7 @@ class TableChanges:
     """The changes of a table. A row has ``__op`` (c, u, d, t), its position, and the structs ``before`` and ``after``.
 
     A value that an event does not have (unchanged TOAST) is null, and its column is named in ``__unchanged``. Rows that
-    a snapshot read are not changes. Changes are visible as soon as they are durable, which is before they are merged, and
+    a snapshot read are not changes. Changes are visible once they are durable, which is before they are merged, and
     also those that a quality rule refused. ``scope`` is that of the lake's positions now (``epochs``).
 
     A changelog is created by a table's first change: before, there are no changes, in columns after those of the lake
