@@ -51,7 +51,7 @@ def definitions_of(sites: Iterable[Site], broken: Iterable[BrokenConnector] = ()
 
 
 def site_definitions(sites: Sequence[Site]) -> dg.Definitions:
-    """The definitions of connectors alone, to stand beside others in a code location that has its own executor."""
+    """Only the definitions of connectors, to be merged with others in a code location with its own executor."""
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for site in sites:
         if site.is_kafka_only:

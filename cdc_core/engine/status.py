@@ -175,7 +175,7 @@ def _said(error: Exception) -> str:
 
 
 def paused_now(paths: LakePaths, scope: str, table: TableId) -> Paused | None:
-    """Return why a table is paused, from the logs alone; None if it is not."""
+    """Return why a table is paused, from only the logs; None if it is not."""
     history = SchemaLog(paths.schema_versions, {}).read().get(table)
     return _paused(history, LakeTable(paths, scope, table).position())
 

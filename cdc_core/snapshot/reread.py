@@ -85,7 +85,7 @@ class Rereads:
         return bool(self._asked)
 
     def close(self) -> None:
-        """Wait, for a bounded time, until what is being read ends; no further table is begun.
+        """Wait, for a bounded time, until the present reads end; no further table is begun.
 
         The next run requests the others again.
         """

@@ -1,4 +1,4 @@
-"""When a stream is to be begun anew, from servers whose walsender goes by outdated entries of the catalogue.
+"""When a stream is to be restarted, from servers whose walsender uses outdated entries of the catalogue.
 
     older transaction  ──write a────────────────write b──commit──▶
     catalogue              ──ADD TABLE, RENAME VALUE, ADD ATTRIBUTE──▶
@@ -37,7 +37,7 @@ class Server(Protocol):
 class SenderRenewal:
     """What the walsender of one connector has behind it. For any thread; lives as long as the process.
 
-    ``has_begun``: a stream has begun in this process. ``stamp`` is what was known last of publication and types.
+    ``has_begun``: a stream has begun in this process. ``stamp`` is the last known state of publication and types.
     ``bounds`` are those of tables that wait to be read (``snapshot/unsent``): for a table its catalogue's marks, and an
     id that no transaction had when these were seen first. All of it outlives each beginning of the stream.
     """
@@ -58,7 +58,7 @@ class SenderRenewal:
             return self._covered >= bound
 
     def is_due(self, server: Server, confirmed: int) -> bool:
-        """Whether the stream is to be begun anew at ``confirmed``. For the thread of the stream; two small queries."""
+        """Whether the stream is to be restarted at ``confirmed``. For the thread of the stream; two small queries."""
         with self._lock:
             wanted, covered, ended = self._wanted, self._covered, self._ended
         if wanted <= covered:

@@ -39,7 +39,7 @@ class Snapshotter(Protocol):
 class TableQueries(Protocol):
     """Further methods of a snapshot mode. A class may have each of them or not.
 
-    ``should_stream_events_starting_from_snapshot() -> bool`` may only return False: streaming goes on at the stored
+    ``should_stream_events_starting_from_snapshot() -> bool`` may only return False: streaming continues at the stored
     position. What ``init`` has of position and slot in Debezium are arguments of ``should_snapshot_data`` here.
     ``snapshot_transaction_isolation_level_statement() -> str`` may only confirm REPEATABLE READ: a snapshot is read by
     several connections at one point, which another level does not allow.
@@ -83,12 +83,12 @@ class CustomQueries:
         self._queries: dict[TableId, str | None] = {}
 
     def begin(self, properties: Properties) -> None:
-        """Tell the class the connector's properties, before it is asked anything."""
+        """Pass the connector's properties to the class, before any other call."""
         self._asked("init", dict(properties))
 
     @property
     def unheeded(self) -> str:
-        """What the class asks for and does not get, as a sentence; empty if there is nothing."""
+        """A sentence about unsupported requests of the class; empty if there are none."""
         if self._asked(_FROM_SNAPSHOT) != "True":
             return ""
         return (
@@ -114,7 +114,7 @@ class CustomQueries:
         return self._asked("snapshot_table_locking_statement", lock_timeout_ms, [str(table) for table in tables]) or ""
 
     def completed(self) -> None:
-        """Tell the class that a snapshot has ended."""
+        """Notify the class that a snapshot has ended."""
         self._asked("snapshot_completed")
 
     def require_isolation(self) -> None:

@@ -72,7 +72,7 @@ class UnsentChanges:
             before = self._bounds.get(table.id)
             if before is None or before[0] != self._marks(table):
                 self._bounds[table.id] = (self._marks(table), server.next_transaction())
-        # The stream is begun anew later than any wait of this method may last.
+        # The stream is restarted later than any wait of this method may last.
         early = [] if self._renewal is None else [t for t in waiting if not self._renewal.covers(self._bounds[t.id][1])]
         waiting = [table for table in waiting if table not in early]
         deadline = time.monotonic() + seconds
@@ -113,7 +113,7 @@ def newly_published(
 ) -> list[TableSchema]:
     """Return the tables that were never read, or are published in another way than when they were read.
 
-    ``marks`` returns what is compared, ``published_as`` by default.
+    ``marks`` returns the compared state, ``published_as`` by default.
     """
     histories = SchemaLog(paths.schema_versions, {}).read()
     attempts: dict[TableId, set[int]] = {}
@@ -148,12 +148,12 @@ def published_digest(tables: Iterable[TableSchema]) -> str:
 
 
 def published_as(table: TableSchema) -> object:
-    """Return what is equal as long as a table's publication was not changed."""
+    """Return a value that is equal as long as a table's publication was not changed."""
     marks = table.fingerprint
     return None if marks is None else (marks.server, marks.oid, marks.publication)
 
 
 def sent_as(table: TableSchema) -> object:
-    """Return what is equal as long as neither a table's publication nor a type of its columns was changed."""
+    """Return a value that is equal as long as neither a table's publication nor a type of its columns was changed."""
     marks = table.fingerprint
     return None if marks is None else (published_as(table), marks.types)

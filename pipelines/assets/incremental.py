@@ -37,7 +37,7 @@ _DESCRIPTION = (
 def incremental_asset(site: Site) -> dg.AssetsDefinition:
     """The asset of a connector's incremental snapshots."""
 
-    # Not the slot's pool: it runs beside the stream.
+    # Not the slot's pool: it runs while the stream does.
     @partitioned_asset(site, incremental_key(site), range_partitions(site), site.ranges_pool, _DESCRIPTION + RANGE_HELP)
     def incremental_snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = IncrementalEvents(context, site)

@@ -52,7 +52,7 @@ class IncrementalEvents:
                 self._done.append(report)
 
     def report_soon(self) -> None:
-        """Log what is due; if it cannot be logged to Dagster, it is retried after a second."""
+        """Log pending events; if Dagster refuses them, they are retried after a second."""
         self._report_soon()
 
     def report_due(self) -> None:

@@ -68,7 +68,7 @@ class SnapshotEvents:
             self._notifications.listen(notification)
 
     def report_soon(self) -> None:
-        """Log what is due; if it cannot be logged to Dagster, it is retried after a second."""
+        """Log pending events; if Dagster refuses them, they are retried after a second."""
         self._report_soon()
 
     def report_due(self) -> None:

@@ -112,9 +112,9 @@ def _has_slot(context: dg.AssetExecutionContext, site: Site) -> bool:
 
 
 def _nothing_yet(context: dg.AssetExecutionContext, site: Site) -> dg.MaterializeResult[Any]:
-    """The changelog of a connector without a slot, if nothing else was asked for: it has no changes yet.
+    """The changelog of a connector without a slot, if only this asset was selected: it has no changes yet.
 
-    A backfill of all assets asks for it before or after the snapshot, which makes the slot, and for the lake tables
+    A backfill of all assets selects it before or after the snapshot, which makes the slot, and for the lake tables
     once it has both.
     """
     context.log.info(f"The replication slot {site.slot} does not exist yet: the first snapshot makes it.")
@@ -138,7 +138,7 @@ def _caught_up(context: dg.AssetExecutionContext, engine: Engine, config: Stream
 
 
 def changes_spec(site: Site, kinds: set[str], description: str) -> dg.AssetSpec:
-    """The asset that a connector's stream is, whatever it writes to."""
+    """The asset of a connector's stream, for every destination."""
     return dg.AssetSpec(
         changes_key(site),
         group_name=site.group(),

@@ -67,7 +67,7 @@ class StreamEvents:
         self._rest_until = 0.0
 
     def report_due(self) -> None:
-        """Log what is due, with a limited share of the time. What cannot be logged to Dagster is retried later."""
+        """Log pending events, in a limited share of the time. Those that Dagster refuses are retried later."""
         started = time.monotonic()
         if started < self._rest_until:
             return

@@ -1,4 +1,4 @@
-"""The step of a stream, whatever it writes to: it reports as it goes, gives way, and can be cancelled."""
+"""The step of a stream, for every destination: it reports while it runs, gives way, and can be cancelled."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SENSOR_TAG = "dagster/sensor_name"
 
 
 class Reports(Protocol):
-    """What a stream tells Dagster while it goes on."""
+    """The reports of a stream to Dagster while it runs."""
 
     def report_due(self) -> None:
-        """Log what is due. An error of Dagster's database is no error of the stream: it is logged again later."""
+        """Log pending events. An error of Dagster's database is no error of the stream: it is logged again later."""
 
     def flush(self) -> None:
-        """Log what is left, also after an error of the stream."""
+        """Log the remaining events, also after an error of the stream."""
 
 
 @contextmanager

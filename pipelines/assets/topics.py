@@ -1,4 +1,4 @@
-"""A connector that writes to Kafka alone: the stream as one step, and an asset for the events of each table."""
+"""A connector that writes only to Kafka: the stream as one step, and an asset for the events of each table."""
 
 # Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
@@ -29,7 +29,7 @@ _CHANGES = "Consumes the replication slot {}, and writes its events to Kafka; th
 
 
 class TopicTally:
-    """Counts what Kafka has acknowledged and has not been reported. ``add`` is for the stream's thread."""
+    """Counts records that Kafka has acknowledged and that were not reported. ``add`` is for the stream's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

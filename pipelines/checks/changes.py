@@ -27,7 +27,7 @@ def expectations_key(site: Site) -> dg.AssetCheckKey:
 
 
 def changes_check(site: Site) -> dg.AssetChecksDefinition:
-    """The check, to be executed by itself; streaming runs report it as they go."""
+    """The check as a separate step; streaming runs report it while they run."""
     key = expectations_key(site)
 
     @dg.multi_asset_check(

@@ -1,4 +1,4 @@
-"""The checks of a lake table: what rounds decided before each merge, and, executed alone, the lake table as it is."""
+"""The checks of a lake table: the results of rounds before each merge, and, if executed, the lake table."""
 
 # Dagster inspects the annotation of `context` itself, so annotations are not postponed in this file.
 
@@ -61,7 +61,7 @@ def severity(
 def table_checks(site: Site) -> dg.AssetChecksDefinition | None:
     """The checks of all lake tables, to be executed by themselves; None if no table is known yet.
 
-    They use neither the slot nor Spark, so the stream goes on. Streaming runs and replays report the same checks as
+    They use neither the slot nor Spark, so the stream continues. Streaming runs and replays report the same checks as
     they go.
     """
     if not site.tables:
@@ -108,7 +108,7 @@ def _missing(table: TableId) -> TableStatus:
 def state_results(
     site: Site, statuses: Sequence[TableStatus], judged: Mapping[TableId, LakeJudgement] | None = None
 ) -> Iterator[dg.AssetCheckResult]:
-    """All checks of tables as they are in the lake now; ``judged`` is what the rules say of all rows, if asked."""
+    """All checks of the present lake tables; ``judged`` is the verdict of the rules on all rows, if requested."""
     facts = LakeFacts(site)
     for status in statuses:
         yield _merged_now(site, status, facts)

@@ -15,7 +15,7 @@ from cdc_core.schema import TableSchema
 from wal2lake.pipelines.connector import catalogue
 from wal2lake.pipelines.connector.site import KnownTable
 
-# Definitions load without a server: one that has not answered by then is asked by the sensor.
+# Definitions load without a server: one that has not answered by then is queried by the sensor.
 SERVER_SECONDS = 2.5
 
 Result = TypeVar("Result")

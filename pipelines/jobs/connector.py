@@ -9,7 +9,7 @@ from wal2lake.pipelines.connector.keys import changes_key, incremental_key, snap
 from wal2lake.pipelines.connector.site import Site
 
 SLOT_TAG = "wal2lake/slot"
-# What cancelling means: said in the job's description and in the log of a cancelled run.
+# The effect of cancelling, in the job's description and in the log of a cancelled run.
 CANCELLED = (
     "Cancelling a run ends that run only, after its current round: the sensor {0}_slot starts another one as soon as "
     "there are changes. To stop streaming, run {0}_pause_job; {0}_resume_job resumes it."

@@ -43,7 +43,7 @@ def repair_job_name(site: Site) -> str:
 
 
 def reconcile_job(site: Site) -> "dg.UnresolvedAssetJobDefinition":
-    """The job that compares all tables. It does not use the slot's pool: it runs beside the stream."""
+    """The job that compares all tables. It does not use the slot's pool: it runs while the stream does."""
     return dg.define_asset_job(
         reconcile_job_name(site),
         selection=dg.AssetSelection.checks(*reconcile_keys(site).values()),
@@ -95,7 +95,7 @@ def repair_job(site: Site) -> dg.JobDefinition:
         if remaining and not config.write:
             context.log.info(f"{remaining:,} rows would be read again and written: run with write=true.")
         elif remaining:
-            raise dg.Failure(f"{remaining:,} rows still differ; the log says why.", allow_retries=False)
+            raise dg.Failure(f"{remaining:,} rows still differ; the log has the reasons.", allow_retries=False)
 
     @dg.job(
         name=repair_job_name(site),

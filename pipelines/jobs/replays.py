@@ -1,4 +1,4 @@
-"""The job that replays quarantined changes and lets paused tables go on, as ``wal2lake replay``.
+"""The job that replays quarantined changes and resumes paused tables, as ``wal2lake replay``.
 
 It writes to the slot's tables and uses the slot's pool, like a snapshot: a streaming run ends after its current round,
 and the sensor starts the next one afterwards.

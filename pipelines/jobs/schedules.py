@@ -1,6 +1,6 @@
 """The schedule of incremental snapshots: a tick materializes the ranges of the configured tables.
 
-A connector that writes to Kafka alone has no ranges: a tick sends the signal, and its stream reads the tables.
+A connector that writes only to Kafka has no ranges: a tick sends the signal, and its stream reads the tables.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def source_columns(table: TableSchema) -> dg.TableSchema:
 
 
 def lake_columns(table: TableSchema, lake: Iterable[Any]) -> dg.TableSchema:
-    """The lake table's columns (Arrow fields): the lake's types, with the source's beside them."""
+    """The lake table's columns (Arrow fields): the lake's types, together with the source's."""
     by_name = {column.name.lower(): column for column in table.columns}
     return dg.TableSchema(columns=[_lake_column(table, each, by_name.get(each.name.lower())) for each in lake])
 

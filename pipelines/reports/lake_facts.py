@@ -62,7 +62,7 @@ class LakeFacts:
             return found
         try:
             return found | self._columns_of(schema, self._site.lake_fields(schema))
-        except CdcError:  # a column that cannot be captured: said by a run, and by wal2lake check
+        except CdcError:  # a column that cannot be captured, which a run and wal2lake check report
             return found
 
     def _columns_of(self, schema: TableSchema, fields: Sequence[Any]) -> metadata.Metadata:

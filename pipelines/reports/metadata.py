@@ -176,7 +176,7 @@ def incremental_text(progress: IncrementalProgress) -> str:
 
 
 def rules(results: Iterable[RuleResult]) -> dg.TableMetadataValue:
-    """Every rule with what it decided, failed ones first."""
+    """Every rule with its verdict, failed ones first."""
     return records(
         [
             {
@@ -197,7 +197,7 @@ def rules(results: Iterable[RuleResult]) -> dg.TableMetadataValue:
 
 
 def lake_judgement(judged: LakeJudgement, report: CheckReport) -> Metadata:
-    """What the rules say of all rows of a lake table."""
+    """The verdict of the rules on all rows of a lake table."""
     return {
         "judged_by": "Great Expectations, from metrics of DuckDB",
         "rows": report.rows,

@@ -261,7 +261,7 @@ class RunTally:
             return sorted(self._tables)
 
     def judgements(self) -> list[CheckReport]:
-        """What was judged in the run, one report for each table."""
+        """The checks of the run, one report for each table."""
         with self._lock:
             return [held.checks.judged for _, held in sorted(self._tables.items()) if held.checks.judged is not None]
 

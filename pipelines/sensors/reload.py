@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def reload_soon(context: dg.SensorEvaluationContext) -> bool:
-    """Ask the code server to load the definitions again. Returns False if it cannot be asked.
+    """Ask the code server to load the definitions again. Returns False if it does not support that.
 
     ``dagster dev`` and ``dagster code-server start`` can; a server that the daemon started by itself (``-m``) cannot,
     nor can ``dagster api grpc``, which must be restarted.

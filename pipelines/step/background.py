@@ -17,7 +17,7 @@ _STOP_SECONDS = 120.0
 
 class BackgroundWork(Generic[Result]):
     """Runs ``work`` in a background thread. ``work`` gets a function that returns whether it should stop;
-    ``on_stop`` is called when it is asked to stop.
+    ``on_stop`` is called when a stop is requested.
 
     The thread does not keep the process alive: if it does not stop in time it ends with the process, as in a crash.
     """
@@ -45,7 +45,7 @@ class BackgroundWork(Generic[Result]):
     def run(self, tick: Callable[[], None], log: dg.DagsterLogManager, stop_seconds: float = _STOP_SECONDS) -> Result:
         """Run the work and call ``tick`` several times per second. Returns the result or raises the error of the work.
 
-        After an interrupt or an error of ``tick`` the work is asked to stop and waited for; then the error is raised.
+        After an interrupt or an error of ``tick`` the work has to stop and is waited for; then the error is raised.
         """
         self._thread.start()
         try:

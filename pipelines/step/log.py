@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_not_about_missing_results(record: logging.LogRecord) -> bool:
-    """A filter without Dagster's line on checks that a step did not evaluate, for a step that has said so itself."""
+    """A filter without Dagster's line on checks that a step did not evaluate, for a step that reports this itself."""
     return "did not yield or return expected outputs" not in record.getMessage()
 
 
@@ -45,7 +45,7 @@ def listed(names: Iterable[object]) -> str:
 
 
 class RetriedReports:
-    """Calls ``report_due``, which logs what is due to Dagster; after an error, again once a second has passed.
+    """Calls ``report_due``, which logs pending events to Dagster; after an error, again once a second has passed.
 
     ``subject`` is what is reported, for the line in the process's log. For one thread.
     """

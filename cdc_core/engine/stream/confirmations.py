@@ -39,7 +39,7 @@ class Confirmations:
         self.tick()
 
     def tick(self) -> None:
-        """Send what is due. Raises CommitConflictError if another run has changed the record."""
+        """Send the due position. Raises CommitConflictError if another run has changed the record."""
         if self._pending is None:
             return
         now = time.monotonic()
@@ -48,7 +48,7 @@ class Confirmations:
             self.flush()
 
     def flush(self) -> None:
-        """Record and send what is pending."""
+        """Record and send the pending position."""
         lsn, self._pending = self._pending, None
         if lsn is None:
             return

@@ -21,7 +21,7 @@ _POSITION = ("lsn", "lsn_commit", "txId", "ts_usec")
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Wraps the hooks of an operation to count what is reported through them."""
+    """Wraps the hooks of an operation to count the reports through them."""
 
     metrics: ConnectorMetrics
 

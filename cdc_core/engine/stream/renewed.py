@@ -1,6 +1,6 @@
-"""Begins a stream anew, with another walsender, as often as it asks for it (``snapshot/sender_renewal``).
+"""Restarts a stream with another walsender, as often as that is necessary (``snapshot/sender_renewal``).
 
-Nothing of it is lost: each beginning is at what is durable, as after a restart of the run.
+Nothing is lost: each start is at the durable position, as after a restart of the run.
 """
 
 from __future__ import annotations

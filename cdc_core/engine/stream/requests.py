@@ -1,4 +1,4 @@
-"""Replays, resumes and re-reads of single tables that another process asks of a running stream.
+"""Replays, resumes and re-reads of single tables that another process requests of a running stream.
 
     wal2lake replay, snapshot ─▶ signal in the state folder ─▶ between two rounds: resume, re-read
                             answer file ◀─ the round that merges the table's changes ◀┘

@@ -35,7 +35,7 @@ class ChunkQuery:
 
     @property
     def keys(self) -> ChunkQuery:
-        """The table's keys, whatever is read of its rows."""
+        """The table's keys, independent of the columns that are read."""
         return replace(self, names=self.key_names, condition="", statement="")
 
     @property

@@ -19,7 +19,7 @@ class SnapshotQueue:
 
     ``describe`` returns a table as it is in the catalogue now, None if it no longer exists. ``can_cut`` returns whether
     the table has a key, so that it can be read in chunks. ``progress`` is the state from which a next run continues.
-    ``stops`` say which tables signals have stopped, whether queued or not, until their owner clears it.
+    ``stops`` are the tables that signals have stopped, whether queued or not, until their owner clears it.
     """
 
     def __init__(

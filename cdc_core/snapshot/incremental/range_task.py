@@ -1,4 +1,4 @@
-"""Reads one range of a table in a Spark task: consecutive chunks, each one statement with a snapshot of its own.
+"""Reads one range of a table in a Spark task: consecutive chunks, each one statement with its own snapshot.
 
     largest key ─▶ chunk, chunk, … (pg_snapshot, floor, lake rows) ─▶ end of the WAL ─▶ one file, not yet staged
 

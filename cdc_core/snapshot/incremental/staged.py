@@ -1,4 +1,4 @@
-"""A staged range: what was read of a table, under which description of it, and from when on it may be written."""
+"""A staged range: the rows read of a table, its description, and the LSN from which on they may be written."""
 
 from __future__ import annotations
 
