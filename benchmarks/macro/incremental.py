@@ -34,7 +34,7 @@ from cdc_core.snapshot.signals.parse import Signal
 from tests.support.cluster import Cluster
 from tests.support.lake import write_properties
 
-_SECONDS, _ALONE_SECONDS, _UPDATED_ROWS = 1800, 15.0, 100_000
+_SECONDS, _ALONE_SECONDS, _UPDATED_ROWS = 1800, 25.0, 100_000
 
 
 @dataclass
@@ -107,6 +107,7 @@ def _beside(cluster: Cluster, database: str, folder: Path, rate: int, rows: int)
     streaming.start()
     try:
         _wait((folder / "lake" / "test" / "public" / "load").exists)
+        time.sleep(_ALONE_SECONDS)  # Java compiles, and workers start
         began, cpu = time.monotonic(), _cpu(cluster)
         time.sleep(_ALONE_SECONDS)
         alone = (_cpu(cluster) - cpu) / (time.monotonic() - began)

@@ -203,7 +203,8 @@ class Events:
     @contextmanager
     def _signals(self, inbox: Inbox | None, *, beside_lake: bool = False) -> Iterator[None]:
         """Process signals while streaming."""
-        with closing(ChunkConnection(self._context.config.postgres)) as chunks:
+        config = self._context.config
+        with closing(ChunkConnection(config.postgres, config.snapshot.snapshot_lock_timeout_ms)) as chunks:
             self._run.use_signals(
                 envelope_signals(
                     self._context,

@@ -96,5 +96,8 @@ def test_a_locked_table_does_not_keep_others_from_being_read_in_ranges(pg, progr
         run.wait_for("public.locked: the incremental snapshot is complete")
         assert run.end(2) == 0, run.said()[-3000:]
     assert all(each.is_applied for each in connector.incremental_snapshot([str(LOCKED)], test_session()))
+    # It has grown, and would be divided anew.
+    pg.execute(database, "insert into locked select g, 'v' from generate_series(21, 120) g; analyze locked")
     with lock(pg, database, "locked"):
-        assert len(connector.plan_incremental([LOCKED])) == 2, "what is planned needs no lock"
+        assert len(connector.plan_incremental([LOCKED])) == 2, "the ranges that are known"
+    assert len(connector.plan_incremental([LOCKED])) == 12

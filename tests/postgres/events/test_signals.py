@@ -88,6 +88,21 @@ def test_a_table_is_read_in_chunks_beside_the_stream(
     assert left == expected, "the signal, and two rows a chunk where marks are kept"
 
 
+def test_a_table_that_another_session_has_locked_does_not_hold_up_the_stream(debian15: Cluster) -> None:
+    other = "create table o (id int primary key)"
+    rules = RULES | {"snapshot.lock.timeout.ms": "200"}
+    with capture(debian15, rules, TABLE, other, SIGNALS, ROWS.format(4)) as one, one.running() as running:
+        with one.cluster.connect(one.database) as locking:
+            locking.execute("begin; lock table t in access exclusive mode")
+            one.sql(execute("public.t"), "insert into o values (1)")
+            running.settle()
+            one.sql("insert into o values (2)")
+            running.settle()
+            assert of_table(whole(one), "t") == []
+            locking.execute("rollback")
+        wait_until(lambda: is_read(one, [1, 2, 3, 4]), 30, "all rows")
+
+
 def test_names_in_quotes(debian15: Cluster) -> None:
     tables = [
         SIGNALS.replace("table signals", 'table "My.Signals"'),
