@@ -93,6 +93,10 @@ def test_a_locked_table_does_not_keep_others_from_being_read_in_ranges(pg, progr
                 connector.incremental_snapshot([str(LOCKED), str(FREE)], test_session(), on_range=done.append)
             assert {each.range.table for each in done} == {FREE} and all(each.is_applied for each in done)
             assert {each.table for each in connector.plan_incremental()} == {FREE}
+            (sessions,) = pg.execute(database, "select count(*) from pg_stat_activity where datname = %s", [database])[
+                0
+            ]
+            assert sessions < 20, "an attempt leaves no session"
         run.wait_for("public.locked: the incremental snapshot is complete")
         assert run.end(2) == 0, run.said()[-3000:]
     assert all(each.is_applied for each in connector.incremental_snapshot([str(LOCKED)], test_session()))

@@ -70,7 +70,7 @@ def plan_incremental(context: RunContext, tables: Sequence[TableId] | None, *, r
         if not chosen:
             return []
         with closing(_reads(context, source, _no_spark)) as reads:
-            plans, locked = _plans(reads, chosen, renew=renew)
+            plans, locked = _plans(reads, chosen, 1, renew=renew)
             if locked and tables is not None:
                 raise next(iter(locked.values()))
             return [each for planned in plans.values() for each in _key_ranges(planned)]
@@ -90,7 +90,7 @@ def incremental_snapshot(
     with context.source() as source:
         known = {table.id: table for table in _readable(context, source, tables)}
         with closing(_reads(context, source, spark)) as reads:
-            plans, locked = _plans(reads, [known[table] for table in tables])
+            plans, locked = _plans(reads, [known[table] for table in tables], _LOCKED_TRIES)
             job = _Job(context, reads, callbacks, _wanted(plans, [one for one in asked if one[0] in plans]), locked)
             with open_notifier(context, None) as notifier, _notifying(notifier, tables, job):
                 job.read()
@@ -179,11 +179,11 @@ def _no_spark() -> Any:
 
 
 def _plans(
-    reads: RangeReads, tables: Sequence[TableSchema], *, renew: bool = False
+    reads: RangeReads, tables: Sequence[TableSchema], tries: int, *, renew: bool = False
 ) -> tuple[dict[TableId, Planned], dict[TableId, CdcError]]:
-    """Return the plan of each table, and the error of each that another session has locked for all the time."""
+    """Return the plan of each table, and the error of each that another session had locked each time."""
     plans, locked = dict[TableId, Planned](), dict[TableId, CdcError]()
-    for attempt in range(_LOCKED_TRIES):
+    for attempt in range(tries):
         for table in [one for one in tables if one.id not in plans]:
             try:
                 plans[table.id] = _planned(reads, table, renew=renew)

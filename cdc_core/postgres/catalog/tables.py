@@ -183,6 +183,11 @@ class Catalog:
         self._lock = threading.Lock()
         self.types = TypeCatalog(connection)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its connection is closed or was lost."""
+        return self._connection.closed
+
     def tables(self, includes: Callable[[TableId], bool]) -> list[TableSchema]:
         """Return every included table, partitioned tables and each of their partitions, ordered by name.
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.errors import CdcError, InvariantError, LockedError, TransientError
+from cdc_core.errors import CdcError, InvariantError, LockedError
 from cdc_core.lake import LakePaths, LakeTable, RangePlan, RangePlans, StagedFile, StagedRows, epoch_of
 from cdc_core.postgres import Catalog
 from cdc_core.schema import TableId, TableSchema, row_key, streamed
@@ -145,9 +145,6 @@ class RangeReads:
         """Call a function of the pool: an internal error concerns one table, as one of the server does."""
         try:
             return function(*arguments)
-        except TransientError:
-            self._catalog = None  # its connection may be broken
-            raise
         except CdcError:
             raise
         except Exception as error:
@@ -186,7 +183,10 @@ class RangeReads:
         return max(1, min(_MOST_RANGES, -(-expected // rows)))
 
     def _size(self, table: TableSchema) -> tuple[int, int]:
-        """Return the estimated rows and the pages of a table, of its partitions if it has some."""
+        """Return the estimated rows and the pages of a table, of its partitions if it has some.
+
+        The catalogue has no pages of a table that is locked: they are estimated, too.
+        """
         catalog = self._catalogue
         parts = catalog.leaves(table, is_filtered=False) if _is_partitioned(table) else ()
         sizes = [(part.rows, part.pages) for part in parts]
@@ -194,7 +194,7 @@ class RangeReads:
             found = catalog.sizes([table]).get(table.id)
             sizes = [] if found is None else [(found.rows, found.pages)]
         rows = sum(known if known is not None and known > 0 else pages * _ROWS_OF_PAGE for known, pages in sizes)
-        return rows, sum(pages for _, pages in sizes)
+        return rows, sum(pages for _, pages in sizes) or rows // _ROWS_OF_PAGE
 
     def _cut(self, query: ChunkQuery, count: int, pages: int) -> list[Any]:
         percent = 100.0 * count * _SAMPLED_PAGES / max(1, pages)
@@ -273,7 +273,7 @@ class RangeReads:
 
     @property
     def _catalogue(self) -> Catalog:
-        if self._catalog is None:
+        if self._catalog is None or self._catalog.is_lost:
             self._catalog = self._catalog_of()
         return self._catalog
 
