@@ -12,6 +12,7 @@ from cdc_core.cli.arguments import ConnectorFile, config_argument, max_seconds, 
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up
 from cdc_core.cli.progress import RoundProgress, snapshot_progress
+from cdc_core.config import ConnectorConfig
 from cdc_core.engine import StreamReport, Until, WaitingRun
 from cdc_core.lsn import Lsn
 from cdc_core.snapshot import SnapshotReport
@@ -59,7 +60,7 @@ def command(
             on_resume=_say_going_on,
             on_round=rounds.note,
             on_progress=bars,
-            on_stream=_say_streaming,
+            on_stream=lambda: _say_streaming(connector.config),
             should_stop=stop.is_set,
         )
         report = Service(connector, until, hooks).run()
@@ -75,8 +76,12 @@ def _say_snapshot(taken: list[SnapshotReport]) -> None:
     say(f"snapshot: {rows:,} rows of {len(taken)} tables{aside}", event="snapshot", **facts)
 
 
-def _say_streaming() -> None:
+def _say_streaming(config: ConnectorConfig) -> None:
     say("streaming; Ctrl-C stops", event="streaming")
+    if "lake" in config.engine.sinks:
+        days = config.lake.changelog_retention_days
+        kept = f"Changelogs keep merged changes for {days} days" if days else "Changelogs keep every change"
+        say(f"{kept} (wal2lake.changelog.retention.days={days}).", event="retention", days=days)
 
 
 def _say_waiting(waiting: WaitingRun) -> None:

@@ -59,9 +59,9 @@ class LakeOptions:
     )
     changelog_retention_days: int = option(
         "wal2lake.changelog.retention.days",
-        0,
-        "Days for which merged changes are kept in the changelog tables; 0 to keep them forever. The files are "
-        "removed by Delta's VACUUM.",
+        30,
+        "Days for which merged changes are kept in the changelog tables; 0 to keep them forever: then changelogs grow "
+        "without bound. The files are removed by Delta's VACUUM. A run logs the number when it starts to stream.",
         parse=at_least(0),
     )
     merge_rewrite_max_bytes: int = option(

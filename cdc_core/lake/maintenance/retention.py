@@ -10,6 +10,7 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows, epoch_of, epochs_of, scope_of, slot_of
+from cdc_core.lake.names import EPOCH
 from cdc_core.lake.positions import changelog_app, expired_app, expired_to_app
 from cdc_core.schema import TableId
 
@@ -43,17 +44,18 @@ def expire_changes(path: str, scope: str, table: TableId, merged: int | None, no
         removed: list[DataFile] = []
         added: list[DataFile] = []
         expired: dict[int, int] = {}
-        for file in opened.files:
-            is_later = file.minimum.get("__commit_lsn", 0) > upto and file.minimum.get("__tx_index", -1) >= 0
-            if is_later and EpochRows.of(opened, scope).is_only(file):
-                continue
-            rows = opened.read(file, opened.tracked_schema.names)
-            gone = _is_old(rows, upto, now_us - days * DAY_US, epoch_of(scope))
+        for file, is_ordered in _oldest_first(opened, scope):
+            if is_ordered and file.minimum["__commit_lsn"] > upto:
+                break
+            gone = _is_old(opened.read(file, _positions(opened)), upto, now_us - days * DAY_US, epoch_of(scope))
             if gone.any():
+                rows = opened.read(file, opened.tracked_schema.names)
                 removed.append(file)
                 _note_expired(expired, rows.filter(pa.array(gone)))
                 if not gone.all():
                     added.append(opened.write(rows.filter(pa.array(~gone))))
+            elif is_ordered:
+                break
         if not removed:
             return None
         meta = {"slot": scope, "retention": days}
@@ -61,6 +63,20 @@ def expire_changes(path: str, scope: str, table: TableId, merged: int | None, no
         return opened.commit(added, removed, txns=txns, metadata=meta)
 
     return on_conflict(attempt, opened)
+
+
+def _oldest_first(changelog: DeltaTable, scope: str) -> list[tuple[DataFile, bool]]:
+    """Return the files, and whether each has only changes of this epoch; these last, by their first LSN.
+
+    Commits follow each other in time as in their LSNs, by seconds, so none after the first that is kept is to be read.
+    """
+    own = EpochRows.of(changelog, scope)
+    found = [(file, file.minimum.get("__tx_index", -1) >= 0 and own.is_only(file)) for file in changelog.files]
+    return sorted(found, key=lambda each: (each[1], each[0].minimum.get("__commit_lsn", 0)))
+
+
+def _positions(changelog: DeltaTable) -> list[str]:
+    return [name for name in ("__commit_ts", "__commit_lsn", "__tx_index", EPOCH) if name in changelog.schema.names]
 
 
 def _expired_to(changelog: DeltaTable, scope: str, table: TableId, expired: dict[int, int]) -> dict[str, int]:

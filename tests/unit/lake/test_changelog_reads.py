@@ -139,14 +139,15 @@ def test_old_merged_changes_leave_once_a_day(lake: Lake) -> None:
     assert lake.events == [("c", 8, "c"), ("c", 10, "b")]
     assert lake.complete() is None
     # What stays: the recent, what is not merged, and of a transaction that the last batch ended in, what tells so.
-    lake.add(12, (12, 0, "d"), at=AT + timedelta(days=9))
-    lake.add(14, (14, 0, "e"), (16, 0, "f"), cut=(16, 0))
+    lake.add(12, (12, 0, "d"))
+    lake.add(14, (14, 0, "e"), (16, 0, "f"), at=AT + timedelta(days=9), cut=(16, 0))
     lake.merge(12, token=6)
     assert lake.expire(3) is None, "the table was cleared on this day"
     assert lake.expire(3, NOW + DAY_US) is not None
-    assert lake.events == [("c", 12, "d"), ("c", 14, "e"), ("c", 16, "f")]
+    assert lake.events == [("c", 14, "e"), ("c", 16, "f")]
     lake.merge(16, token=6)
-    assert lake.expire(3, NOW + 2 * DAY_US) is not None
-    assert lake.events == [("c", 12, "d"), ("c", 16, "f")]
+    assert lake.expire(3, NOW + 2 * DAY_US) is None
+    assert lake.expire(3, NOW + 14 * DAY_US) is not None
+    assert lake.events == [("c", 16, "f")]
     assert lake.one.changelog_position == (16, 0)
     assert lake.keys == list("abcdef")
