@@ -23,7 +23,7 @@ _mine = threading.local()
 
 
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return ``work(item)`` of each item in their order; raises the error of the first that failed, after all ended."""
+    """Return ``work(item)`` of each item in their order. Raises the first error, when all that began have ended."""
     if len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(_MOST, len(items)), "wal2lake-slice") as pool:

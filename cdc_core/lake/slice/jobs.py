@@ -15,7 +15,7 @@ from typing import Any
 from cdc_core.lake.delta.side_by_side import side_by_side
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
-from cdc_core.lake.slice.part import PartOrder, SlicePart, cut, joined, large_among, lost
+from cdc_core.lake.slice.part import PartOrder, SlicePart, bytes_of, cut, joined, large_among, lost
 from cdc_core.lake.slice.several_tasks import SeveralTasks
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
@@ -41,8 +41,8 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
     spark, task = work.spark(), work.task
     large = large_among(orders, work.split_rows, task.writer.part_max_bytes)
     # Small slices of one task wait for a store side by side; else more tasks than cores end at about the same time.
-    in_turn = task.paths.is_local or bool(large)
-    groups, way = (2 * parallelism(spark), None) if in_turn else (parallelism(spark), side_by_side)
+    is_together = not task.paths.is_local and fit_together(orders, task.writer.part_max_bytes)
+    groups, way = (parallelism(spark), side_by_side) if is_together else (2 * parallelism(spark), None)
     small = [order for order in orders if all(order is not each for each in large)]
     parts = [part for order in large for part in cut(order, parallelism(spark), task.writer.part_max_bytes)]
     items: list[SliceOrder | PartOrder] = [*parts, *small]
@@ -60,6 +60,12 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
 
     several = SeveralTasks(task, run, parallelism(spark))
     return several.merged(orders, [done[order.table] for order in orders])
+
+
+def fit_together(orders: Sequence[SliceOrder], most_bytes: int) -> bool:
+    """Whether the rows of all orders fit the memory for one part; how many a backlog has is not known."""
+    has_backlog = any(order.merge is not None and order.merge.has_backlog for order in orders)
+    return not has_backlog and sum(bytes_of(order.files) for order in orders) <= most_bytes
 
 
 def long_merges(work: Work, orders: Sequence[SliceOrder]) -> list[str]:

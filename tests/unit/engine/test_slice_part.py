@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cdc_core.errors import LostFolderError
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.slice.order import SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
+from cdc_core.lake.slice.jobs import fit_together
+from cdc_core.lake.slice.order import MergeOrder, SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOutcome, bytes_of, cut, joined, large_among
 from cdc_core.lake.stores.changelog import Reached
@@ -103,6 +104,14 @@ def test_no_group_is_much_heavier_than_it_must_be() -> None:
     found = balanced(weights, float, 8)
     loads = [sum(group) for group in found]
     assert max(loads) <= sum(weights) / 8 + max(weights)
+
+
+def test_slices_wait_together_if_all_their_rows_fit_the_memory(tmp_path: Path) -> None:
+    files = files_of(tmp_path, [100] * 3)
+    orders = [order_of(3, files[:2]), order_of(3, files[2:])]
+    assert fit_together(orders, 300)
+    assert not fit_together(orders, 299)
+    assert not fit_together([*orders, SliceOrder(TargetSchema(TABLE), merge=MergeOrder(5, has_backlog=True))], 10_000)
 
 
 def test_removed_files_are_reported_before_a_task_reads_them(tmp_path: Path) -> None:
