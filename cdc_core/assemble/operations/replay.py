@@ -75,7 +75,7 @@ def _replayed(
             sink.backfill.note_read(table)
         rounds = list(_merged(sink, reached, {table: Replay(before_drop=True) if again.drop else again}))
         if again.drop and table not in rounds[-1].failed:
-            rounds.append(sink.apply(None, reached, lambda: None, {table: again}))
+            rounds.append(_round(sink, reached, {table: again}))
     failed = rounds[-1].failed.get(table)
     if failed is not None:
         raise TableError(failed, f"Correct the cause and run wal2lake replay again with {table}.", str(table))
@@ -87,12 +87,17 @@ def _replayed(
     return ReplayReport(table, events, snapshot, quarantine)
 
 
+def _round(sink: LakeSink, reached: Lsn, replays: Mapping[TableId, Replay]) -> RoundReport:
+    sink.append(None, reached, replays)
+    return sink.merge()
+
+
 def _merged(sink: LakeSink, reached: Lsn, replays: Mapping[TableId, Replay]) -> Iterator[RoundReport]:
     """Merge in one round, and in more where it leaves a rest: a long backlog is merged in parts."""
-    done = sink.apply(None, reached, lambda: None, replays)
+    done = _round(sink, reached, replays)
     yield done
     while done.has_rest and sink.has_backlog(reached):
-        done = sink.apply(None, reached, lambda: None, replays)
+        done = _round(sink, reached, replays)
         yield done
 
 

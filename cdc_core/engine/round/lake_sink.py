@@ -88,23 +88,20 @@ class LakeSink:
         """Record which tables of the lake are not captured by this run: they are re-read once they are again."""
         self._watch.pauses.leave_out(is_captured)
 
-    def apply(
-        self,
-        batch: Batch | None,
-        to_lsn: Lsn,
-        on_durable: Callable[[], None],
-        replays: Mapping[TableId, Replay] | None = None,
-    ) -> RoundReport:
-        """Append the batch, then merge every table's complete transactions up to ``to_lsn``.
+    def append(self, batch: Batch | None, to_lsn: Lsn, replays: Mapping[TableId, Replay] | None = None) -> None:
+        """Append the batch, and merge every table's complete transactions up to ``to_lsn`` in the same job.
 
-        ``on_durable`` is called once every row of the batch is in its changelog. A table that cannot be merged is
-        listed in the report and its changes stay in the changelog; an append that fails raises. ``replays`` are tables
-        whose quarantined changes are to be replayed.
+        Every row of the batch is in its changelog when this returns; an append that fails raises. ``replays`` are
+        tables whose quarantined changes are to be replayed.
         """
         self.note_renamed()
         if batch is not None:
             self._stream_tables.append(batch.own_rows, batch.open_lsn)
-        report = self._rounds.apply(batch, to_lsn, on_durable, replays or {})
+        self._rounds.append(batch, to_lsn, replays or {})
+
+    def merge(self) -> RoundReport:
+        """Take note of what was merged; a table that could not be is in the report, its changes in its changelog."""
+        report = self._rounds.merge()
         self._judgements.add(report)
         return report
 

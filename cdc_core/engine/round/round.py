@@ -1,16 +1,17 @@
 """One round: all tables with changes are merged up to one LSN, and the round is recorded as a consistent cut.
 
-    batch ─▶ one order per table ─▶ one job (lake/slice/task) ─▶ durable: the position may be confirmed
-                                                                ─▶ the round is recorded
+    append   batch ─▶ one order per table ─▶ one job (lake/slice/task) ─▶ durable
+             (the position is confirmed)
+    merge    outcomes of the job ─▶ merge states ─▶ the round is recorded
 
 The job appends the batch to the changelogs and merges. What follows has this order:
 
 1. *Tables whose changelog cannot take their rows* are stored as tables to be re-read. These rows are stored nowhere
    else: a run that is killed after the confirmation and before this would lose them for ever.
-2. *The position is confirmed* (``on_durable``). Every row is in its changelog now, or replaced by a re-read. Nothing
-   after this step is needed for that, and it may take minutes or fail for one table, which would hold back the server's
-   WAL. The positions of the changelogs that the driver knows are brought forward before it, so that a table whose merge
-   fails from here on has a backlog, and later rounds merge it.
+2. *The position is confirmed*, between ``append`` and ``merge``. Every row is in its changelog now, or replaced by a
+   re-read. Nothing after this step is needed for that, and it may take minutes or fail for one table, which would hold
+   back the server's WAL. The positions of the changelogs that the driver knows are brought forward before it, so that a
+   table whose merge fails from here on has a backlog, and later rounds merge it.
 3. *The merge states* are updated from the outcomes: failed tables are paused, re-read or tried again.
 4. *The round is recorded*, from the merge states: a record names versions of tables that exist.
 
@@ -21,7 +22,8 @@ finds what is not merged. A round that was not recorded is followed by one that 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cdc_core import failpoints
 from cdc_core.engine.reading.batch import Batch
@@ -51,6 +53,18 @@ from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A round whose job has ended, and which is not taken note of yet."""
+
+    batch: Batch | None
+    to_lsn: Lsn
+    replays: Mapping[TableId, Replay]
+    orders: Sequence[SliceOrder]
+    outcomes: Sequence[SliceOutcome]
+    started: float
+
+
 class Rounds:
     """Runs rounds, one after the other. For one thread. ``cuts`` is None if rounds are not recorded.
 
@@ -74,12 +88,11 @@ class Rounds:
         self._watch = watch
         self._cuts = cuts
         self._reread_limit = RereadLimit()
+        self._begun: _Begun | None = None
         self.has_rest = False
 
-    def apply(
-        self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None], replays: Mapping[TableId, Replay]
-    ) -> RoundReport:
-        """Append the batch, then merge every table's complete transactions up to ``to_lsn`` (``LakeSink.apply``)."""
+    def append(self, batch: Batch | None, to_lsn: Lsn, replays: Mapping[TableId, Replay]) -> None:
+        """Run the job of a round (``LakeSink.append``)."""
         started = time.monotonic()
         orders = self._orders.of_round(batch, to_lsn, replays)
         with self._upkeep.leaving(long_merges(self._work, orders)):
@@ -89,13 +102,20 @@ class Rounds:
         self._note_lost(outcomes)
         if batch is not None:
             self._note_appended(batch)
+        self._begun = _Begun(batch, to_lsn, replays, orders, outcomes, started)
         failpoints.hit(failpoints.BEFORE_CONFIRM)
-        on_durable()
+
+    def merge(self) -> RoundReport:
+        """Take note of what the job of the round has merged, and record the round (``LakeSink.merge``)."""
+        begun, self._begun = self._begun, None
+        assert begun is not None, "append comes first"
+        batch, to_lsn, replays = begun.batch, begun.to_lsn, begun.replays
+        orders, outcomes = begun.orders, begun.outcomes
         self._upkeep.request(order for outcome in outcomes for order in outcome.upkeep)
         merges = self._note_merges(orders, outcomes)
         failed = self._failed(outcomes)
         self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table in replays)])))
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - begun.started
         again = {o.table: o.done.quarantined or QuarantineReport() for o in outcomes if o.table in replays}
         parts = cpu_parts(outcomes)
         return RoundReport(

@@ -31,10 +31,14 @@ class SinkBesideEvents:
         self._feed = feed
         self._tick = tick
 
-    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+    def append(self, batch: Batch | None, to_lsn: Lsn) -> None:
         """As the sink's."""
         self._feed.check()
-        return self._sink.apply(batch, to_lsn, on_durable)
+        self._sink.append(batch, to_lsn)
+
+    def merge(self) -> RoundReport:
+        """As the sink's."""
+        return self._sink.merge()
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """As the sink's."""

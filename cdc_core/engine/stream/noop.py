@@ -22,15 +22,19 @@ class NoopSink:
     def __init__(self, spark: Callable[[], Any], plan: TypingPlan, owner: Owner) -> None:
         self._spark = spark
         self._read = ReadSpoolFiles(plan, owner)
+        self._to_lsn = Lsn(0)
 
-    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
+    def append(self, batch: Batch | None, to_lsn: Lsn) -> None:
         """Decode and convert every row of the batch, then discard it."""
+        self._to_lsn = to_lsn
         if batch is not None and batch.rows:
             spark = self._spark()
             groups = [[paths] for paths in in_groups(batch.paths(), parallelism(spark))]
             run_tasks(spark, groups, _Discard(self._read), "decoding changes")
-        on_durable()
-        return RoundReport(to_lsn, ())
+
+    def merge(self) -> RoundReport:
+        """Return an empty report: there are no tables."""
+        return RoundReport(self._to_lsn, ())
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Always False."""

@@ -24,10 +24,10 @@ Confirmations. A confirmed position lets the server remove WAL, so everything th
 must be durable, and so must the record of the position itself (``continuity``). There are two places that confirm:
 
 * ``_round``, the end of the last complete transaction of a batch. Durable before: every row of the batch, in its
-  changelog, and its messages and transaction metadata, in tables of the stream's own (``Sink.apply`` calls
-  ``on_durable`` after all appends); the signals of the batch, in the stored progress of
-  snapshots (``SignalSink.apply`` stores it first); tables that were renamed, as tables to be re-read (at the start of
-  ``LakeSink.apply``, and by ``note_renamed`` for a batch that has nothing to append). A changed schema version needs no
+  changelog, and its messages and transaction metadata, in tables of the stream's own (``Sink.append``); the signals of
+  the batch, in the stored progress of snapshots (``SignalSink.append`` stores it first); tables that were renamed, as
+  tables to be re-read (at the start of ``LakeSink.append``, and by ``note_renamed`` for a batch that has nothing to
+  append). A changed schema version needs no
   record here: it is announced together with a row, and the row's slice records it before it is appended.
 * ``_confirm_silence``, the end of the WAL that the server had read when nothing came. Durable before: as above for
   every batch, because there is a position only when all that was received is done; renamed tables by ``note_renamed``.
@@ -66,7 +66,8 @@ class Sink(Protocol):
 
     Threads. All methods are called by the thread that runs ``StreamRun``, one at a time, so a sink needs no lock. It
     may have threads of its own; their results take effect, and their errors are raised, in one of these methods only.
-    The server gets keepalives from another thread (``SlotReader``), so ``apply`` may take as long as it needs.
+    The server gets keepalives from another thread (``SlotReader``), so ``append`` and ``merge`` may take as long as
+    they need.
 
     Order. Batches arrive in stream order, each once in a run. A batch ends at the end of a transaction, or inside one
     that is larger than a batch; then ``to_lsn`` is before it, and no row of it may be shown to readers yet. Within a
@@ -77,21 +78,23 @@ class Sink(Protocol):
     by its position (``commit_lsn``, ``tx_index``), which is the same each time, and never by the number of a batch.
     """
 
-    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
-        """Make every row of the batch durable, or raise; call ``on_durable``; merge every table up to ``to_lsn``.
+    def append(self, batch: Batch | None, to_lsn: Lsn) -> None:
+        """Make every row of the batch durable, or raise; the position is confirmed when this returns.
 
-        ``on_durable`` is called exactly once, before ``apply`` returns. When it is called, each row of the batch is on
-        the destination's storage, as is all that only its WAL says (signals, renames): the server may remove this WAL
-        at once. If it is called earlier, a crash loses rows; if it is not called, the server keeps the WAL. What it
-        raises ends the run and must not be caught: then the LSN may be recorded or not, sent or not, and the rows,
-        which are durable, are recognised when they come again. An error that is raised before it leaves nothing
-        confirmed, and some tables with the batch and some without.
+        Then each row of the batch is on the destination's storage, as is all that only its WAL says (signals, renames):
+        the server may remove this WAL at once. If this returned earlier, a crash would lose rows. An error leaves
+        nothing confirmed, and some tables with the batch and some without.
 
-        Merging, before ``on_durable`` or after it, may fail for each table alone: such a table is listed in the
-        report's ``failed``, nothing of its slice is visible, and a later round repeats it from what is durable.
+        ``batch`` is None for a round without new rows. ``to_lsn`` is what ``merge`` reaches, and never decreases. The
+        tables may be merged in the same work: a row that was decoded to be stored is not read again to be merged.
+        """
 
-        The batch's files exist until ``apply`` returns, no longer. ``batch`` is None for a round without new rows.
-        ``to_lsn`` never decreases; a table that is further already is left as it is.
+    def merge(self) -> RoundReport:
+        """Merge every table up to the ``to_lsn`` of ``append``, which was called before; a table that is further stays.
+
+        May fail for each table alone: such a table is listed in the report's ``failed``, nothing of its slice is
+        visible, and a later round repeats it from what is durable. The batch's files exist until this returns, no
+        longer. It may take minutes, and nothing that is confirmed depends on it.
         """
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
@@ -100,7 +103,7 @@ class Sink(Protocol):
     def note_renamed(self) -> None:
         """Record what the relations received so far say beside rows, before a position after them is confirmed.
 
-        Called instead of ``apply`` if there is nothing to append. When it returns, the record is durable: otherwise a
+        Called instead of ``append`` if there is nothing to append. When it returns, the record is durable: otherwise a
         crash would leave a renamed table under its old name, and the WAL that says so would be gone. May be repeated.
         """
 
@@ -115,9 +118,10 @@ class Sink(Protocol):
     def between_rounds(self, passed: int) -> None:
         """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often.
 
-        Called after each round, and about ten times a second while nothing arrives, never during ``apply``. Long
-        work belongs in a thread: while this method waits, no batch is merged. What it writes is committed with the
-        positions of the tables that it changes, as by a round (``lake.positions``); it confirms nothing.
+        Called after each round, and about ten times a second while nothing arrives, never between ``append`` and
+        ``merge``. Long work belongs in a thread: while this method waits, no batch is merged. What it writes is
+        committed with the positions of the tables that it changes, as by a round (``lake.positions``); it confirms
+        nothing.
         """
 
     def close(self) -> None:
@@ -210,7 +214,8 @@ class StreamRun:
                 self._merge_rest()
                 if self._tally.rounds and self._tally.rounds[-1].failed:
                     # A table may have been corrected since by a re-read, which is not part of a round of changes.
-                    self._tally.rounds.append(self._sink.apply(None, Lsn(self._tally.complete), lambda: None))
+                    self._sink.append(None, Lsn(self._tally.complete))
+                    self._tally.rounds.append(self._sink.merge())
                 self._confirmations.flush()
                 return self._report(reason)
 
@@ -242,33 +247,32 @@ class StreamRun:
                 tally.complete = max(tally.complete, batch.complete_lsn)
                 tally.last_commit_ts_us = batch.last_commit_ts_us
 
-        def durable() -> None:
-            if batch is None:
-                return
-            if batch.confirm_lsn is not None:
-                self._confirm(batch.confirm_lsn, _last_commit(batch))
-                failpoints.hit(failpoints.AFTER_CONFIRM)
-            if self._hooks.on_batch and (batch.rows or batch.own_rows):
-                events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
-                seconds = time.monotonic() - started
-                behind = (
-                    None if batch.last_commit_ts_us is None else max(0.0, (now_us() - batch.last_commit_ts_us) / 1e6)
-                )
-                own = {table: sum(part.num_rows for part in parts) for table, parts in batch.own_rows.items()}
-                report = BatchReport(batch.number, events, Lsn(tally.complete), self._lag_bytes(), seconds, behind, own)
-                self._hooks.on_batch(report)
-
-        if batch is None or not batch.is_empty or self._sink.has_backlog(Lsn(tally.complete)):
-            report = self._sink.apply(batch, Lsn(tally.complete), durable)
+        lsn = Lsn(tally.complete)
+        has_work = batch is None or not batch.is_empty or self._sink.has_backlog(lsn)
+        if has_work:
+            self._sink.append(batch, lsn)
         else:
-            report = None
             self._sink.note_renamed()
-            durable()
+        if batch is not None:
+            self._note_durable(batch, time.monotonic() - started)
+        report = self._sink.merge() if has_work else None
         if batch is not None:
             self._reader.done(batch)
         tally.has_rest = report is not None and report.has_rest
         if report is not None and (report.merges or report.failed):
             self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds()))
+
+    def _note_durable(self, batch: Batch, seconds: float) -> None:
+        """Confirm and report a batch, every row of which is durable."""
+        if batch.confirm_lsn is not None:
+            self._confirm(batch.confirm_lsn, _last_commit(batch))
+            failpoints.hit(failpoints.AFTER_CONFIRM)
+        if self._hooks.on_batch and (batch.rows or batch.own_rows):
+            events = {table: sum(v.rows for v in versions) for table, versions in batch.versions.items()}
+            behind = None if batch.last_commit_ts_us is None else max(0.0, (now_us() - batch.last_commit_ts_us) / 1e6)
+            own = {table: sum(part.num_rows for part in parts) for table, parts in batch.own_rows.items()}
+            lsn, lag = Lsn(self._tally.complete), self._lag_bytes()
+            self._hooks.on_batch(BatchReport(batch.number, events, lsn, lag, seconds, behind, own))
 
     def _merge_rest(self) -> None:
         """Unless the run is asked to stop: run the rounds that merge what the last one left.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import RoundReport
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.stream.requests import TableRequests
+from cdc_core.lake import Replay
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
 
@@ -20,14 +21,19 @@ class SignalSink:
         self._lake = lake
         self._snapshots = snapshots
         self._requests = requests
+        self._replays: Mapping[TableId, Replay] = {}
 
-    def apply(self, batch: Batch | None, to_lsn: Lsn, on_durable: Callable[[], None]) -> RoundReport:
-        """Run a round. Signals are processed, and the result is stored, before the position is confirmed."""
+    def append(self, batch: Batch | None, to_lsn: Lsn) -> None:
+        """As for ``LakeSink``. Signals are processed, and the result is stored, before the position is confirmed."""
         if batch is not None:
             self._snapshots.note(batch.signals, batch.rows)
-        replays = self._requests.due
-        report = self._lake.apply(batch, to_lsn, on_durable, replays)
-        self._requests.note(report, replays)
+        self._replays = self._requests.due
+        self._lake.append(batch, to_lsn, self._replays)
+
+    def merge(self) -> RoundReport:
+        """As for ``LakeSink``; replays that were requested are answered."""
+        report = self._lake.merge()
+        self._requests.note(report, self._replays)
         return report
 
     def has_backlog(self, to_lsn: Lsn) -> bool:

@@ -24,11 +24,14 @@ class Recorder:
         self.did: list[str] = []
         self.rests = 0
 
-    def apply(self, batch: Any, to_lsn: Lsn, on_durable: Any) -> RoundReport:
+    def append(self, batch: Any, to_lsn: Lsn) -> None:
         self.did += ["renamed", "appended"]
-        on_durable()
+        self.to_lsn = to_lsn
+
+    def merge(self) -> RoundReport:
+        self.did.append("merged")
         self.rests = max(0, self.rests - 1)
-        return RoundReport(to_lsn, (), has_rest=self.rests > 0)
+        return RoundReport(self.to_lsn, (), has_rest=self.rests > 0)
 
     def note_renamed(self) -> None:
         self.did.append("renamed")
@@ -54,6 +57,7 @@ def test_a_rename_is_recorded_before_the_batch_is_confirmed(tmp_path: Path, rows
     first = sink.did.index("confirmed 1008")
     assert "renamed" in sink.did[:first]
     assert ("appended" in sink.did[:first]) == bool(rows)
+    assert ("merged" in sink.did[first:]) == bool(rows) and "merged" not in sink.did[:first]
 
 
 def test_silence_is_confirmed_after_what_was_seen_before_it(tmp_path: Path) -> None:
