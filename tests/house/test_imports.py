@@ -23,6 +23,7 @@ ROWS = [
         "cdc_core.failpoints",
         "cdc_core.version",
         "cdc_core.private_files",
+        "cdc_core.worker_memory",
     },
     {"cdc_core.storage_faults", "cdc_core.extras"},
     {"cdc_core.schema", "cdc_core.spark", "cdc_core.offsets"},

@@ -30,12 +30,13 @@ from cdc_core.quality import (
     rules_for,
 )
 from cdc_core.schema import TableId, TableSchema
+from cdc_core.worker_memory import MEMORY
 
 if TYPE_CHECKING:
     from cdc_core.quality import Checked, RuleVerdict
 
 # The rules of each table as last created in this process: a task is unpickled again for every slice.
-_made: dict[TableId, tuple[tuple[object, ...], tuple[Rule, ...]]] = {}
+_made: dict[TableId, tuple[tuple[object, ...], tuple[Rule, ...]]] = MEMORY.part()
 _NEVER = 2**63 - 1
 
 

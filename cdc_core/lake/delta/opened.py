@@ -1,6 +1,6 @@
 """Delta tables that a worker keeps open across rounds: loading a log again would take most of a round's time.
 
-A table is kept for one run of the engine, identified by its id: a later run in the same worker opens everything again,
+A table is kept for one run of the engine (``worker_memory``): a later run in the same worker opens everything again,
 because a table may have been removed and created again in between.
 """
 
@@ -12,9 +12,9 @@ from cdc_core.errors import LakeError
 from cdc_core.lake.delta.shared_log import SharedLog
 from cdc_core.lake.delta.storage import copies_for
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.worker_memory import MEMORY
 
-_kept: dict[str, DeltaTable] = {}
-_run: list[str] = [""]
+_kept: dict[str, DeltaTable] = MEMORY.part()
 
 
 def opened(run: str, path: str, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -30,15 +30,13 @@ def opened_to_commit(run: str, path: str) -> DeltaTable | None:
 def _opened(
     run: str, path: str, storage: Mapping[str, str] | None, renew: Callable[[DeltaTable], None]
 ) -> DeltaTable | None:
-    if _run[0] != run:
-        _kept.clear()
-        _run[0] = run
+    MEMORY.serve(run)
     table = _kept.get(path)
     if table is not None:
         try:
             renew(table)
         except LakeError:
-            _kept.pop(path)
+            _kept.pop(path, None)
         else:
             return table
     found = DeltaTable.open(path, storage)
@@ -47,7 +45,7 @@ def _opened(
 
 def keep(run: str, table: DeltaTable) -> DeltaTable:
     """Keep a table that was just opened or created."""
-    if _run[0] == run:
+    if MEMORY.serves(run):
         _kept[table.path] = table
         copies = copies_for(table.path)
         if copies is not None and table.shared is None:

@@ -32,6 +32,7 @@ from cdc_core.lake.rows.shown import ShownByLake
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.private_files import create_private
 from cdc_core.schema import Relation, RelationColumn, ReplicaIdentity, TableSchema
+from cdc_core.worker_memory import MEMORY
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _COLUMN_KEY = b"wal2lake.column"
 _RAW, _TRUNCATE, _CHANGES, _REFUSED = b"raw", b"truncate", b"changes", b"refused"
 
 _KEPT_TYPERS = 2_000
-_typers: dict[tuple[TypingPlan, str], RowTyper] = {}
+_typers: dict[tuple[TypingPlan, str], RowTyper] = MEMORY.part()
 
 # Larger batches exceed the CPU cache while their columns are decoded.
 _DECODE_ROWS = 10_000
@@ -107,11 +108,12 @@ class ReadSpoolFiles:
     def _typer(self, table: str) -> RowTyper:
         """Return the typer of a table version, cached per process: creating it takes longer than typing a few rows."""
         key = (self._plan, table)
-        if key not in _typers:
+        typer = _typers.get(key)
+        if typer is None:
             if len(_typers) >= _KEPT_TYPERS:
                 _typers.clear()
-            _typers[key] = self._plan.typer(TableSchema.from_json(table))
-        return _typers[key]
+            typer = _typers[key] = self._plan.typer(TableSchema.from_json(table))
+        return typer
 
     def __call__(self, item: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Yield change rows (``RowTyper.change_schema``) in stream order.

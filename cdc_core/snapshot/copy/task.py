@@ -18,10 +18,11 @@ from cdc_core.lake import ReadChecks, RefusedFile, TypingPlan, write_reads
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.postgres import ConnectionString, SnapshotReader
 from cdc_core.schema import TableId, TableSchema
+from cdc_core.worker_memory import MEMORY
 
 _CHUNK_BYTES = 4 << 20
 # (snapshot, table) of locked tables: one wait is enough for all ranges of a table.
-_locked: dict[tuple[str, TableId], CdcError] = {}
+_locked: dict[tuple[str, TableId], CdcError] = MEMORY.part()
 
 
 @dataclass(frozen=True, slots=True)
