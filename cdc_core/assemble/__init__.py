@@ -1,7 +1,7 @@
 """Creates a running pipeline from a connector file: the only package that imports all others.
 
-``Connector`` is one connector and its operations: check, snapshot, run, status, reconcile and so on. ``Service`` is a
-supervised run, which reports to ``ServiceHooks``. ``MaintainReport`` is a type of a result.
+``Connector`` is one connector and its operations: check, snapshot, run, status, reconcile and so on. ``meter`` are
+the metrics of a connector.
 
 Each operation opens and closes its own connections. A ``Connector`` may be used by several threads; two runs into one
 lake exclude each other. Operations load the libraries that they need when they are called.
@@ -15,16 +15,12 @@ from cdc_core.door import lazily
 
 if TYPE_CHECKING:
     from cdc_core.assemble.connector import Connector as Connector
-    from cdc_core.assemble.operations.maintain import MaintainReport as MaintainReport
-    from cdc_core.assemble.service import Service as Service
-    from cdc_core.assemble.service import ServiceHooks as ServiceHooks
+    from cdc_core.assemble.metrics import meter as meter
 
 lazily(
     __name__,
     {
         "Connector": "connector",
-        "MaintainReport": "operations.maintain",
-        "Service": "service",
-        "ServiceHooks": "service",
+        "meter": "metrics",
     },
 )

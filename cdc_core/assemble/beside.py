@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
@@ -13,8 +13,6 @@ from cdc_core.assemble.kafka import opened_events
 from cdc_core.engine import Sink, SinkBesideEvents
 from cdc_core.errors import TransientError
 from cdc_core.events import ConfirmationGate, EventFeed, SharedSegments
-from cdc_core.lake import record_topics
-from cdc_core.schema import Names, TableSchema
 from cdc_core.snapshot import Inbox
 
 _log = logging.getLogger(__name__)
@@ -67,14 +65,6 @@ class EventsBeside(Beside):
                     raise
                 _log.warning("Events wait, and the lake goes on: %s", error)
                 _wait(_RETRY_SECONDS, should_stop)
-
-
-def record_topics_of(context: RunContext, tables: Sequence[TableSchema]) -> None:
-    """Record in the lake which topic has which table's events, before transforms, which may change it."""
-    names, paths = Names(context.config.schema), context.lake.paths
-    topics = {table.id: names.topic(table.id) for table in tables}
-    folders = {table: paths.lake(table) for table in topics}
-    record_topics(paths.topics, topics, folders, context.config.lake.lake_history_minutes)
 
 
 def _wait(seconds: float, should_stop: Callable[[], bool]) -> None:

@@ -10,34 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.at_commit import at_commit_if_too_large
-from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.destination import SnapshotCall, StreamCall
 from cdc_core.assemble.operations import (
     incremental,
     maintain,
     quality,
-    reconcile,
     replay,
     reset,
     signal,
     snapshot,
     status,
 )
-from cdc_core.assemble.operations.maintain import MaintainReport
 from cdc_core.config import ConnectorConfig, ExplainRow, explain, load
 from cdc_core.engine import (
     BatchReport,
     Handover,
     Hooks,
+    JobCallbacks,
     LakeJudgement,
     ReplayReport,
     RoundReport,
+    SlotBacklog,
     Status,
     StreamReport,
     Until,
 )
 from cdc_core.errors import ConfigError
+from cdc_core.lake import MaintainReport
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import AdoptReport, HandBack
 from cdc_core.postgres import Finding
@@ -181,7 +181,7 @@ class Connector:
         for destination in self._context.destinations:
             if destination.begins_with_slot and not self._context.has_slot():
                 destination.initial_snapshot(SnapshotCall(on_notification=on_notification))
-        return snapshot.snapshot(self._context, tables, spark, on_progress, on_notification)
+        return snapshot.snapshot(self._context, SnapshotCall(spark, on_progress, on_notification, only=tables))
 
     def plan_incremental(self, tables: Sequence[TableId] | None = None, *, renew: bool = False) -> list[KeyRange]:
         """Return the ranges of tables' keys that an incremental snapshot reads (None: of all tables that it can read).
@@ -222,7 +222,7 @@ class Connector:
         def stream(is_over: Callable[[], bool]) -> None:
             runs.stream(Until(), session, should_stop=is_over)
 
-        callbacks = incremental.Callbacks(on_progress, on_range, should_stop)
+        callbacks = JobCallbacks(on_progress, on_range, should_stop)
         return incremental.incremental_snapshot(self._context, ranges, session, stream, callbacks, wait_seconds)
 
     def _require_lake(self, command: str) -> None:
@@ -349,8 +349,11 @@ class Connector:
         (``Asked``). Can run while another process streams. ``on_table`` is called with each table's result, and again
         after its repair.
         """
+        from cdc_core.assemble.operations import reconcile  # loads what only comparisons need
+        from cdc_core.reconcile import ReconcileRequest
+
         self._require_lake("reconcile")
-        asked = reconcile.ReconcileRequest(limit, repair, sample, since, resume)
+        asked = ReconcileRequest(limit, repair, sample, since, resume)
         return reconcile.reconcile(self._context, tables, asked, on_table)
 
     def quality_init(self) -> list[SuiteReport]:

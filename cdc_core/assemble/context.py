@@ -9,15 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cdc_core.assemble.destination import Destination, destinations_of
-from cdc_core.assemble.effects import say_effects
-from cdc_core.assemble.prerequisites import folder_finding, raise_bad
-from cdc_core.assemble.signal_topic import require_channels
-from cdc_core.config import ConnectorConfig
-from cdc_core.engine import ConnectorLake, RunFolder, concerned, spark_scratch, state_file
+from cdc_core.assemble.signals.channels import require_channels
+from cdc_core.config import ConnectorConfig, say_effects
+from cdc_core.engine import (
+    ConnectorLake,
+    RereadsFile,
+    RunFolder,
+    TableSnapshots,
+    concerned,
+    folder_finding,
+    spark_scratch,
+    state_file,
+)
 from cdc_core.lake import Owner, Storage, StreamReader, TypingPlan, reach, spark_settings
 from cdc_core.postgres import OUTDATED_CATALOGUE, SessionFile, Sessions, SlotInfo, Source, place
 from cdc_core.schema import TableSchema
-from cdc_core.snapshot import SenderRenewal, TableOrder, order_tables
+from cdc_core.snapshot import SenderRenewal
 from cdc_core.spark import GivenSession, Session, SessionStart, start_workers
 
 _log = logging.getLogger(__name__)
@@ -67,7 +74,17 @@ class RunContext:
         """The connector's lake, also where nothing is written to it: an operation that needs it says so."""
         config = self.config
         copies = str(config.state_path.absolute() / "objects")
-        return ConnectorLake(config.lake, config.snapshot, config.postgres, self.plan, self.name, self.recorded, copies)
+        return ConnectorLake(
+            config.lake, config.snapshot, config.postgres, self.plan, config.quality, self.name, self.recorded, copies
+        )
+
+    @property
+    def snapshots(self) -> TableSnapshots:
+        """What reads tables into the lake."""
+        rereads = RereadsFile(self.config.state_path, self.name, self.slot)
+        return TableSnapshots(
+            self.lake, self.config.engine, self.source, self.ready, self.renewal_for, rereads, self.published_always
+        )
 
     @property
     def published_always(self) -> str:
@@ -103,13 +120,14 @@ class RunContext:
 
         ``given`` may be a function that starts it. ``when_asked``: it is not started before it is called.
         """
-        start = SessionStart(lambda: self.ready(given() if callable(given) else given))
+        start = SessionStart(lambda: self.ready(given))
         if not when_asked:
             start.begin()
         return start
 
-    def ready(self, session: Session | None) -> Session:
-        """A session (None: the process's own) that is configured for the lake's storage."""
+    def ready(self, given: GivenSession) -> Session:
+        """A session that is configured for the lake's storage."""
+        session = given() if callable(given) else given
         if session is None:
             return self.spark()
         reach(session, self.config.lake.lake_path, Storage.of(self.config.lake))
@@ -127,6 +145,11 @@ class RunContext:
         """Whether the slot exists. Queries the server."""
         with self.source() as source:
             return source.slot().exists
+
+    def is_running(self) -> bool:
+        """Whether a run has the slot. Queries the server."""
+        with self.source() as source:
+            return source.is_in_use(self.slot)
 
     def renewal_for(self, source: Source) -> SenderRenewal | None:
         """When the stream from this server is begun anew; None if it need not be."""
@@ -148,8 +171,8 @@ class RunContext:
         destinations = self.destinations
         for found in (destination.place() for destination in destinations):
             if found is not None:
-                raise_bad(found)
-        raise_bad(folder_finding("state", "wal2lake.state.path", str(self.config.state_path)))
+                found.require()
+        folder_finding("state", "wal2lake.state.path", str(self.config.state_path)).require()
         tables = self.named_tables(source)
         for destination in destinations:
             for error in destination.misfits(source, tables):
@@ -168,7 +191,7 @@ class RunContext:
                 self.told.add(fault.reason)
                 _log.warning("%s %s.", fault.reason, fault.action)
         source.check_publication(tables)
-        recreate_lost_slot(source, recreates_slot)
+        source.drop_lost_slot(recreates_slot)
         return tables, source.check_slot()
 
     def named_tables(self, source: Source) -> list[TableSchema]:
@@ -191,17 +214,3 @@ class RunContext:
     def has_all(self, tables: Sequence[TableSchema]) -> bool:
         """Whether a destination has the rows of all these tables, so that a run notices what the stream lacks."""
         return any(destination.has_all(tables) for destination in self.destinations)
-
-    def in_reading_order(self, source: Source, tables: Sequence[TableSchema]) -> list[TableSchema]:
-        """The tables in the order set by ``snapshot.tables.order.by.row.count``."""
-        order = self.config.snapshot.snapshot_tables_order_by_row_count
-        if order is TableOrder.DISABLED:
-            return list(tables)
-        sizes = source.catalog.sizes(tables)
-        return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)
-
-
-def recreate_lost_slot(source: Source, allowed: bool) -> None:
-    """Drop a slot that the server has invalidated, if the snapshot mode allows creating a new one."""
-    if allowed and source.slot().is_lost:
-        source.drop_slot()

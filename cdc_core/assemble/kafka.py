@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.events import Events, envelope_context
+from cdc_core.assemble.events import envelope_context, event_stream
 from cdc_core.events import (
     EnvelopeContext,
     ErrorTolerance,
     EventOutlet,
+    EventStream,
     KafkaOutput,
     NotificationRecords,
     RecordsOwner,
@@ -24,10 +25,10 @@ from cdc_core.snapshot import Notification, Notifier, OnNotification
 @contextmanager
 def opened_events(
     context: RunContext, on_notification: OnNotification | None, *, beside_lake: bool = False
-) -> Iterator[tuple[Events, Source]]:
+) -> Iterator[tuple[EventStream, Source]]:
     """Open source and Kafka for a run of events. Raises ConfigError, BrokerError, SourceError, TransientError.
 
-    ``beside_lake`` as in Events: the run into the lake has claimed the slot.
+    ``beside_lake`` as in EventStream: the run into the lake has claimed the slot.
     """
     context.config.require_carried()
     outlet = context.config.outlet(is_raw=True)
@@ -38,7 +39,8 @@ def opened_events(
         context.source() if beside_lake else context.claimed(writes_tables=False) as source,
         _output(context, source, records, outlet, on_notification) as (output, notifier),
     ):
-        yield Events(context, source, records, output, notifier, beside_lake=beside_lake, apart=True), source
+        stream = event_stream(context, source, records, output, notifier, beside_lake=beside_lake, is_apart=True)
+        yield stream, source
 
 
 @contextmanager

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.quality import table_checks
-from cdc_core.assemble.signals.lake import lake_with_signals
+from cdc_core.assemble.lake_signals import lake_with_signals
 from cdc_core.assemble.slot_destination import OpenedSink, SinkParts
-from cdc_core.assemble.table_snapshots import reread
 from cdc_core.engine import (
     Catalogue,
     CatalogueWatch,
@@ -56,7 +54,7 @@ def open_lake(
 ) -> LakeSink:
     """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
     config, lake = context.config, context.lake
-    checks = table_checks(context, registry)
+    checks = context.lake.checks(registry)
     catalog = source.catalog
     catalog.types.load_enums()
     watch = _source_watch(context, source, catalog, spark)
@@ -97,6 +95,6 @@ def _source_watch(context: RunContext, source: Source, catalogue: Catalogue, spa
     decisions = SchemaDecisions(steps, policy, _refusing(lake, source))
     versions = SchemaVersions(log, tables, pauses, steps, decisions, reads_new_tables=lake.mode.first)
     unsent = UnsentChanges(paths, lake.scope, context.renewal_for(source))
-    rereads = Rereads(lambda numbers, listen: reread(context, numbers, spark, unsent, listen))
+    rereads = Rereads(lambda numbers, listen: context.snapshots.reread(numbers, spark, unsent, listen))
     compared = CatalogueWatch(catalogue, tables, pauses, decisions, versions)
     return SourceWatch(tables, pauses, versions, compared, rereads, source.wal_lsn)

@@ -36,7 +36,7 @@ _NOISY = ("py4j", "great_expectations", "urllib3", "botocore", "asyncio")
 _LOST = "Exception while sending command."
 _SPOKEN = (
     *("wal2lake", "cdc_core.snapshot.signals.processor", "cdc_core.snapshot.notifications"),
-    *("cdc_core.snapshot.incremental.queue", "cdc_core.assemble.signals.requests"),
+    *("cdc_core.snapshot.incremental.queue", "cdc_core.engine.stream.ask"),
 )
 
 

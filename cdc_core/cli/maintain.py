@@ -8,9 +8,9 @@ import json
 import click
 from rich.console import Console
 
-from cdc_core.assemble import MaintainReport
 from cdc_core.cli.arguments import ConnectorFile, TableType, config_argument
 from cdc_core.cli.exits import DONE
+from cdc_core.lake import MaintainReport
 from cdc_core.schema import TableId
 
 

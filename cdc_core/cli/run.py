@@ -7,7 +7,6 @@ import logging
 import click
 from rich.console import Console
 
-from cdc_core.assemble import Service, ServiceHooks
 from cdc_core.cli.arguments import ConnectorFile, config_argument, max_seconds, until_idle, until_lsn
 from cdc_core.cli.exits import DONE, FAILED, stop_requests
 from cdc_core.cli.logs import log_options, say, say_stopping, set_up
@@ -16,6 +15,7 @@ from cdc_core.config import ConnectorConfig
 from cdc_core.engine import StreamReport, Until, WaitingRun
 from cdc_core.lsn import Lsn
 from cdc_core.snapshot import SnapshotReport
+from cdc_core.supervise import Service, ServiceHooks
 
 
 @click.command("run", short_help="Take a snapshot, then stream changes.")

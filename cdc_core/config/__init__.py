@@ -2,8 +2,8 @@
 
 ``load`` reads a file into a ``ConnectorConfig``, which has the options of every package as typed values;
 ``from_entries`` does the same for entries that are not in a file, ``file_entries`` returns a file's entries.
-``explain`` returns each property with its value and its effect (``ExplainRow``). ``unmatched`` returns the names in
-the configuration that match nothing in a ``Database`` (``Unmatched``).
+``explain`` returns each property with its value and its effect (``ExplainRow``). ``effects_check``
+and ``say_effects`` say what in it has no effect on a server: names that match nothing, masks that change nothing.
 
 Reading a file connects to nothing and loads neither Spark nor Dagster. A value that is not valid raises ConfigError
 with the property's name, never with the value of a password. The result is immutable.
@@ -22,23 +22,21 @@ if TYPE_CHECKING:
     from cdc_core.config.connector import file_entries as file_entries
     from cdc_core.config.connector import from_entries as from_entries
     from cdc_core.config.connector import load as load
+    from cdc_core.config.effects import effects_check as effects_check
+    from cdc_core.config.effects import say_effects as say_effects
     from cdc_core.config.explanation import ExplainRow as ExplainRow
     from cdc_core.config.explanation import explain as explain
-    from cdc_core.config.named import Database as Database
-    from cdc_core.config.named import Unmatched as Unmatched
-    from cdc_core.config.named import unmatched as unmatched
 
 lazily(
     __name__,
     {
         "ConnectorConfig": "connector",
-        "Database": "named",
         "ExplainRow": "explanation",
-        "Unmatched": "named",
+        "effects_check": "effects",
         "explain": "explanation",
         "file_entries": "connector",
         "from_entries": "connector",
         "load": "connector",
-        "unmatched": "named",
+        "say_effects": "effects",
     },
 )

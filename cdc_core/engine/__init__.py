@@ -3,33 +3,36 @@ source.
 
 Reports   ``Until`` bounds a run. ``StreamReport``, ``RoundReport``, ``MergeReport``, ``BatchReport``, ``ReplayReport``
           and ``LakeJudgement`` are results; ``Status``, ``TableStatus``, ``OwnTableStatus``, ``StreamStatus``,
-          ``KafkaStatus`` and ``KafkaTopic`` say how a connector is, by ``lake_status``, ``own_table_status``,
-          ``incremental_status``, ``source_rows`` and ``paused_now``. ``judgements_of``, ``resuming`` and ``RENEWAL``
-          belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile`` and ``state_file`` are what
-          other processes see of a run.
+          ``KafkaStatus`` and ``KafkaTopic`` say how a connector is, by ``with_lake_status``, ``source_rows``,
+          ``waiting_in_quarantine`` and ``paused_now``; ``SlotBacklog`` how far its slot is behind. ``judgements_of``,
+          ``resuming`` and ``RENEWAL`` belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile``
+          and ``state_file`` are what other processes see of a run.
 Reading   ``SlotReader`` receives (``BatchBounds``, ``WaitingChanges``), ``SegmentSorter`` sorts (``Tap``),
           ``BatchBuilder`` makes batches (``SignalTable``, ``OwnRows``, ``truncate_row``). ``TableRegistry`` describes
           relations; ``DeliveredFilter``, ``DeliveredPlace`` and ``place_of`` leave out what another connector
-          delivered; ``Seen`` and ``IdleEnd`` tell how far the stream is. ``Break`` and ``BrokenStreamError`` say that
-          it cannot continue.
+          delivered; ``Seen`` and ``IdleEnd`` tell how far the stream is. ``BrokenStreamError`` says that it cannot
+          continue.
 Start     ``ConnectorLake`` is the lake of one connector. ``RecordedStream`` and ``UnrecordedStream`` prove that a
-          stream continues what a lake has: ``Continuity``, ``continuity_finding``, ``stream_status``,
-          ``expect_server``, ``Handover``, ``Proved``, ``LakeTakeover``, ``end_of_lake``. ``require_read``,
-          ``pause_unread``, ``say_unread``, ``clash_findings``, ``without_clashes``, ``misfits``, ``concerned`` and
-          ``uncarried`` are about single tables.
+          stream continues what a lake has: ``Continuity``, ``expect_server``, ``Handover``, ``Proved``,
+          ``LakeTakeover``, ``end_of_lake``. ``require_read``, ``require_rules``, ``misfits``, ``concerned``,
+          ``uncarried`` and ``judge_table`` are about single tables; ``table_findings``, ``lake_finding``,
+          ``folder_finding`` and ``java_finding`` are what ``check`` says.
 Stream    ``StreamRun`` hands batches to a ``Sink`` and confirms (``Confirmations``, ``Hooks``, ``Meter``,
           ``connected``). ``LakeSink`` merges them (``Lake``, ``SourceWatch``), ``NoopSink`` discards them,
           ``SignalSink`` and ``SinkBesideEvents`` add signals and events. ``TableRequests`` are requests of other
-          processes (``answer_file``); ``Backoff`` and ``is_retried`` decide what follows from an error;
-          ``needing_sender``, ``note_sender`` and ``with_new_senders`` begin a stream anew.
-Schema    ``SchemaVersions``, ``SchemaSteps``, ``SchemaDecisions``, ``Pauses``, ``KnownTables``, ``Catalogue``,
-          ``CatalogueWatch`` and ``trouble_of``: what follows from a change of the source.
-Backfill  ``LakeSnapshots``, ``BlockingSnapshots`` and ``StoredProgress``: snapshots that signals request.
+          processes, which send them by ``ask_stream`` (``snapshot_of``); ``Backoff`` and ``is_retried`` decide what
+          follows from an error; ``needing_sender``, ``note_sender`` and ``with_new_senders`` begin a stream anew.
+Schema    ``SchemaVersions``, ``SchemaSteps``, ``SchemaDecisions``, ``Pauses``, ``KnownTables``, ``Catalogue`` and
+          ``CatalogueWatch``: what follows from a change of the source.
+Backfill  ``TableSnapshots`` reads whole tables: what a start requires (``read_required``), what is named
+          (``read_named``, ``chosen_for_snapshot``). ``plan_ranges`` and ``read_ranges`` read tables in ranges
+          (``JobCallbacks``). ``LakeSnapshots``, ``BlockingSnapshots`` and ``resumed_progress`` are for signals;
+          ``replayed`` and ``require_replayable`` for a table that is merged again.
 Files     ``EngineOptions``; ``RunFolder``, ``spark_scratch`` and ``scratch_of_command`` are temporary files of a run.
 
 A position is confirmed only after every row before it is durable; each commit contains its own position, so a run may
-be killed at any point and continued. One run at a time has a slot and a lake; its objects belong to its thread, but
-for the reader's own.
+be killed at any point and continued. One run at a time has a slot and a lake; its objects belong to its thread, but for
+the reader's own.
 
 Not behind this door: what a lake table holds and how it is written (``cdc_core.lake``).
 """
@@ -42,14 +45,22 @@ from cdc_core.door import lazily
 
 if TYPE_CHECKING:
     from cdc_core.engine.backfill.blocking import BlockingSnapshots as BlockingSnapshots
+    from cdc_core.engine.backfill.range_job import JobCallbacks as JobCallbacks
+    from cdc_core.engine.backfill.range_job import plan_ranges as plan_ranges
+    from cdc_core.engine.backfill.range_job import read_ranges as read_ranges
+    from cdc_core.engine.backfill.resumed import resumed_progress as resumed_progress
     from cdc_core.engine.backfill.snapshots import LakeSnapshots as LakeSnapshots
-    from cdc_core.engine.backfill.stored import StoredProgress as StoredProgress
+    from cdc_core.engine.backfill.table_reads import chosen_for_snapshot as chosen_for_snapshot
+    from cdc_core.engine.backfill.table_reads import read_named as read_named
+    from cdc_core.engine.backfill.table_reads import read_required as read_required
+    from cdc_core.engine.backfill.table_snapshots import TableSnapshots as TableSnapshots
     from cdc_core.engine.connector_lake import ConnectorLake as ConnectorLake
+    from cdc_core.engine.connector_status import waiting_in_quarantine as waiting_in_quarantine
+    from cdc_core.engine.connector_status import with_lake_status as with_lake_status
     from cdc_core.engine.options import EngineOptions as EngineOptions
     from cdc_core.engine.reading.batch_builder import BatchBuilder as BatchBuilder
     from cdc_core.engine.reading.batch_builder import SignalTable as SignalTable
     from cdc_core.engine.reading.batch_builder import truncate_row as truncate_row
-    from cdc_core.engine.reading.continuity import Break as Break
     from cdc_core.engine.reading.continuity import BrokenStreamError as BrokenStreamError
     from cdc_core.engine.reading.delivered import DeliveredFilter as DeliveredFilter
     from cdc_core.engine.reading.delivered import DeliveredPlace as DeliveredPlace
@@ -72,6 +83,7 @@ if TYPE_CHECKING:
     from cdc_core.engine.reports import OwnTableStatus as OwnTableStatus
     from cdc_core.engine.reports import ReplayReport as ReplayReport
     from cdc_core.engine.reports import RoundReport as RoundReport
+    from cdc_core.engine.reports import SlotBacklog as SlotBacklog
     from cdc_core.engine.reports import Status as Status
     from cdc_core.engine.reports import StreamReport as StreamReport
     from cdc_core.engine.reports import StreamStatus as StreamStatus
@@ -82,6 +94,8 @@ if TYPE_CHECKING:
     from cdc_core.engine.round.lake import Lake as Lake
     from cdc_core.engine.round.lake import SourceWatch as SourceWatch
     from cdc_core.engine.round.lake_sink import LakeSink as LakeSink
+    from cdc_core.engine.round.replays import replayed as replayed
+    from cdc_core.engine.round.replays import require_replayable as require_replayable
     from cdc_core.engine.run_folder import RunFolder as RunFolder
     from cdc_core.engine.run_state import ReachedFile as ReachedFile
     from cdc_core.engine.run_state import RereadsFile as RereadsFile
@@ -94,33 +108,31 @@ if TYPE_CHECKING:
     from cdc_core.engine.schema.known_tables import KnownTables as KnownTables
     from cdc_core.engine.schema.pauses import Pauses as Pauses
     from cdc_core.engine.schema.steps import SchemaSteps as SchemaSteps
-    from cdc_core.engine.schema.trouble import trouble_of as trouble_of
     from cdc_core.engine.schema.versions import SchemaVersions as SchemaVersions
     from cdc_core.engine.scratch import scratch_of_command as scratch_of_command
     from cdc_core.engine.scratch import spark_scratch as spark_scratch
-    from cdc_core.engine.start.clashes import clash_findings as clash_findings
-    from cdc_core.engine.start.clashes import without_clashes as without_clashes
     from cdc_core.engine.start.continuity import Continuity as Continuity
-    from cdc_core.engine.start.continuity import continuity_finding as continuity_finding
-    from cdc_core.engine.start.continuity import stream_status as stream_status
+    from cdc_core.engine.start.findings import table_findings as table_findings
     from cdc_core.engine.start.handover import Handover as Handover
     from cdc_core.engine.start.handover import Proved as Proved
     from cdc_core.engine.start.held import require_read as require_read
     from cdc_core.engine.start.misfits import concerned as concerned
     from cdc_core.engine.start.misfits import misfits as misfits
     from cdc_core.engine.start.misfits import uncarried as uncarried
-    from cdc_core.engine.start.pauses import pause_unread as pause_unread
+    from cdc_core.engine.start.places import folder_finding as folder_finding
+    from cdc_core.engine.start.places import java_finding as java_finding
+    from cdc_core.engine.start.places import lake_finding as lake_finding
     from cdc_core.engine.start.recorded_stream import RecordedStream as RecordedStream
     from cdc_core.engine.start.recorded_stream import UnrecordedStream as UnrecordedStream
     from cdc_core.engine.start.recorded_stream import expect_server as expect_server
+    from cdc_core.engine.start.rules import judge_table as judge_table
+    from cdc_core.engine.start.rules import require_rules as require_rules
     from cdc_core.engine.start.takeover import LakeTakeover as LakeTakeover
     from cdc_core.engine.start.takeover import end_of_lake as end_of_lake
-    from cdc_core.engine.start.unread import say_unread as say_unread
-    from cdc_core.engine.status import incremental_status as incremental_status
-    from cdc_core.engine.status import lake_status as lake_status
-    from cdc_core.engine.status import own_table_status as own_table_status
     from cdc_core.engine.status import paused_now as paused_now
     from cdc_core.engine.status import source_rows as source_rows
+    from cdc_core.engine.stream.ask import ask_stream as ask_stream
+    from cdc_core.engine.stream.ask import snapshot_of as snapshot_of
     from cdc_core.engine.stream.beside import SinkBesideEvents as SinkBesideEvents
     from cdc_core.engine.stream.confirmations import Confirmations as Confirmations
     from cdc_core.engine.stream.meter import Meter as Meter
@@ -132,7 +144,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.stream.renewed import note_sender as note_sender
     from cdc_core.engine.stream.renewed import with_new_senders as with_new_senders
     from cdc_core.engine.stream.requests import TableRequests as TableRequests
-    from cdc_core.engine.stream.requests import answer_file as answer_file
     from cdc_core.engine.stream.run import Hooks as Hooks
     from cdc_core.engine.stream.run import Sink as Sink
     from cdc_core.engine.stream.run import StreamRun as StreamRun
@@ -146,7 +157,6 @@ lazily(
         "BatchBuilder": "reading.batch_builder",
         "BatchReport": "reports",
         "BlockingSnapshots": "backfill.blocking",
-        "Break": "reading.continuity",
         "BrokenStreamError": "reading.continuity",
         "Catalogue": "schema.catalogue",
         "CatalogueWatch": "schema.catalogue_watch",
@@ -159,6 +169,7 @@ lazily(
         "Handover": "start.handover",
         "Hooks": "stream.run",
         "IdleEnd": "reading.idle",
+        "JobCallbacks": "backfill.range_job",
         "KafkaStatus": "reports",
         "KafkaTopic": "reports",
         "KnownTables": "schema.known_tables",
@@ -190,15 +201,16 @@ lazily(
         "SignalTable": "reading.batch_builder",
         "Sink": "stream.run",
         "SinkBesideEvents": "stream.beside",
+        "SlotBacklog": "reports",
         "SlotReader": "reading.slot_reader",
         "SourceWatch": "round.lake",
         "Status": "reports",
-        "StoredProgress": "backfill.stored",
         "StreamReport": "reports",
         "StreamRun": "stream.run",
         "StreamStatus": "reports",
         "TableRegistry": "reading.tables",
         "TableRequests": "stream.requests",
+        "TableSnapshots": "backfill.table_snapshots",
         "TableStatus": "reports",
         "Tap": "reading.segment_sorter",
         "UnrecordedStream": "start.recorded_stream",
@@ -206,36 +218,43 @@ lazily(
         "WaitingChanges": "reading.slot_reader",
         "WaitingFile": "run_state",
         "WaitingRun": "run_state",
-        "answer_file": "stream.requests",
-        "clash_findings": "start.clashes",
+        "ask_stream": "stream.ask",
+        "chosen_for_snapshot": "backfill.table_reads",
         "concerned": "start.misfits",
         "connected": "stream.meter",
-        "continuity_finding": "start.continuity",
         "end_of_lake": "start.takeover",
         "expect_server": "start.recorded_stream",
-        "incremental_status": "status",
+        "folder_finding": "start.places",
         "is_retried": "stream.recovery",
+        "java_finding": "start.places",
+        "judge_table": "start.rules",
         "judgements_of": "reports",
-        "lake_status": "status",
+        "lake_finding": "start.places",
         "misfits": "start.misfits",
         "needing_sender": "stream.renewed",
         "note_sender": "stream.renewed",
-        "own_table_status": "status",
-        "pause_unread": "start.pauses",
         "paused_now": "status",
         "place_of": "reading.delivered",
+        "plan_ranges": "backfill.range_job",
+        "read_named": "backfill.table_reads",
+        "read_ranges": "backfill.range_job",
+        "read_required": "backfill.table_reads",
+        "replayed": "round.replays",
         "require_read": "start.held",
+        "require_replayable": "round.replays",
+        "require_rules": "start.rules",
+        "resumed_progress": "backfill.resumed",
         "resuming": "reports",
-        "say_unread": "start.unread",
         "scratch_of_command": "scratch",
+        "snapshot_of": "stream.ask",
         "source_rows": "status",
         "spark_scratch": "scratch",
         "state_file": "run_state",
-        "stream_status": "start.continuity",
-        "trouble_of": "schema.trouble",
+        "table_findings": "start.findings",
         "truncate_row": "reading.batch_builder",
         "uncarried": "start.misfits",
+        "waiting_in_quarantine": "connector_status",
+        "with_lake_status": "connector_status",
         "with_new_senders": "stream.renewed",
-        "without_clashes": "start.clashes",
     },
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_core.errors import CdcError, UnreadableError
@@ -22,12 +22,15 @@ from cdc_core.lake import (
     StreamLog,
     StreamReader,
     StreamRecord,
+    TableChecks,
     TypingPlan,
+    compiled_checks,
     lake_properties,
     scope_of,
 )
 from cdc_core.offsets import Adoption
 from cdc_core.postgres import PostgresOptions
+from cdc_core.quality import QualityOptions
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import ModeActions, SnapshotOptions, mode_actions
 
@@ -45,6 +48,7 @@ class ConnectorLake:
     snapshot: SnapshotOptions
     postgres: PostgresOptions
     plan: TypingPlan
+    quality: QualityOptions
     name: str
     recorded: StreamReader = field(default_factory=StreamReader, compare=False, repr=False)
     copies: str = ""
@@ -102,6 +106,10 @@ class ConnectorLake:
     def schema_log(self) -> SchemaLog:
         """The log of the tables' schema versions, not read yet."""
         return SchemaLog(self.paths.schema_versions, lake_properties(self.options.lake_history_minutes))
+
+    def checks(self, tables: Iterable[TableSchema]) -> TableChecks:
+        """Return the checks of every table. Raises ConfigError or TableError if a rule or a rule file is not valid."""
+        return compiled_checks(self.quality, self.plan, self.postgres, tables)
 
     def known(self, tables: Sequence[TableSchema]) -> set[TableId]:
         """Return the tables whose snapshot is in the lake; without those whose folder cannot be used."""

@@ -8,7 +8,8 @@
 ``wal2lake status`` shows the first two. A process that was killed leaves it behind: it counts only while that process
 exists, which is recognised by its id and the time of its start; a file of another host counts as long as it is there.
 
-By the address a run that starts while its server is away (``assemble/service``) knows that the connector file is right.
+By the address a run that starts while its server is away (``supervise/service``) knows that the connector file is
+right.
 """
 
 from __future__ import annotations

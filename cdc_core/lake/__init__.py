@@ -8,7 +8,7 @@ Where        ``LakeOptions`` are the settings, ``LakePaths`` the folders in a ``
 Rows         ``TypingPlan`` makes a ``RowTyper`` of each table. A ``Spool`` carries a batch to the tasks, in files of
              their ``Owner``; ``ReadSpoolFiles`` and ``in_groups`` read it without a lake.
 A table      ``LakeTable`` says where a table stands (``TablePosition``, ``ChangelogPosition``, ``LakePosition``) and
-             does what is done outside of rounds. ``TableChecks`` judges its rows.
+             does what is done outside of rounds. ``TableChecks``, by ``compiled_checks``, judges its rows.
 A round      A ``SliceOrder`` says what to append (``SpoolFiles``, ``Reached``) and up to which LSN to merge
              (``MergeOrder``, ``Replay``) in which schema version (``TargetSchema``) after which snapshot
              (``SnapshotInForce``). ``run_orders`` gives back a ``SliceOutcome`` for each (``Applied``,
@@ -20,8 +20,8 @@ Chunks       ``ChunkTask`` writes a ``ChunkOrder`` of ``ChunkFile`` between two 
              that.
 A snapshot   ``prepare`` and ``write_reads`` write what is read (``ReadChecks``, ``RefusedFile``, ``discard``,
              ``told``), ``ReadTables`` makes a ``ReadTable`` the table's content. ``RangeLog`` (``FinishedRange``,
-             ``TakeOut``) lets an interrupted one continue; ``record_snapshots``, ``read_snapshots``, ``read_times``
-             and ``tokens_before`` are what each ``TakenSnapshot`` shows.
+             ``TakeOut``) lets an interrupted one continue; ``record_snapshots``, ``read_snapshots``, ``read_times`` and
+             ``tokens_before`` are what each ``TakenSnapshot`` shows.
 Comparison   ``Records`` decides what is compared of a table (``Target``, ``Compared``). ``LakeSide`` reads the lake's
              rows, ``RowHash`` hashes as the server does; ``between`` returns the changes between ``ShownBySource`` and
              the lake, with ``ChangesInSlot``. ``judge_keyed`` and ``judge_multiset`` return ``Differences``
@@ -29,15 +29,15 @@ Comparison   ``Records`` decides what is compared of a table (``Target``, ``Comp
              ``ChangelogCheck`` what is wrong with a changelog (``ChangelogFound``). ``write_surplus`` writes a
              ``Surplus`` of rows; ``key_texts`` are texts of keys.
 Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``, ``begin``); ``RoundLog``
-             of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``, ``renew_newest``);
-             ``SchemaLog`` of schema versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``);
-             ``ProgressLog``, ``RangePlans`` (``RangePlan``) of incremental snapshots; ``ReconciliationLog``
-             (``Reconciliation``, ``read_reconciliations``) of comparisons; ``StreamTables`` of messages and
-             transactions (``StreamTable``, ``last_row``, ``expire_rows``); ``record_notifications``
-             (``NotificationRow``) and ``record_topics``.
+             of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``); ``SchemaLog`` of schema
+             versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``); ``ProgressLog``, ``RangePlans``
+             (``RangePlan``) of incremental snapshots; ``ReconciliationLog`` (``Reconciliation``,
+             ``read_reconciliations``) of comparisons; ``StreamTables`` of messages and transactions (``StreamTable``,
+             ``last_row``, ``expire_rows``); ``record_notifications`` (``NotificationRow``) and ``record_topics``.
 Readers      ``open_lake`` opens a lake for programs that read it (``OpenedLake``): ``ConsistentTables`` and
              ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` and
-             ``register`` for Spark. ``maintain`` compacts and cleans (``Retention``, ``MaintenanceResult``).
+             ``register`` for Spark. ``maintain_tables`` compacts and cleans (``MaintainReport``,
+             ``MaintenanceResult``).
 
 Durability: what an operation returns is committed, with the position that it reached in the same commit. So every
 operation may be repeated, by the same run or another one, and does nothing the second time; one that meets another
@@ -45,8 +45,8 @@ writer raises TransientError and has changed nothing of what it reports. Readers
 values and tasks are immutable and picklable; logs and stores belong to one thread; any number of readers may be beside
 them. One table is written by one task at a time, which commits of others do not break but may delay.
 
-Not behind this door: versions and files of Delta tables, deletion vectors, indexes of keys, the columns of change
-rows. What others still import of these is listed in ``tests/house/test_doors.py``, and becomes less.
+Not behind this door: versions and files of Delta tables, deletion vectors, indexes of keys, the columns of change rows.
+What others still import of these is listed in ``tests/house/test_doors.py``, and becomes less.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
+    from cdc_core.lake.checks.compiled import compiled_checks as compiled_checks
     from cdc_core.lake.checks.table_checks import TableChecks as TableChecks
     from cdc_core.lake.chunks.chunk_file import ChunkFile as ChunkFile
     from cdc_core.lake.chunks.task import ChunkOrder as ChunkOrder
@@ -145,7 +146,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.stores.reconciliations import read_reconciliations as read_reconciliations
     from cdc_core.lake.stores.round_lookup import Cut as Cut
     from cdc_core.lake.stores.round_lookup import ReadableVersion as ReadableVersion
-    from cdc_core.lake.stores.round_lookup import renew_newest as renew_newest
     from cdc_core.lake.stores.rounds import RecordedTable as RecordedTable
     from cdc_core.lake.stores.rounds import RoundLog as RoundLog
     from cdc_core.lake.stores.rounds import TableState as TableState
@@ -174,8 +174,8 @@ if TYPE_CHECKING:
     from cdc_core.lake.table import LakeTable as LakeTable
     from cdc_core.lake.table import TablePosition as TablePosition
     from cdc_core.lake.write.maintain import MaintenanceResult as MaintenanceResult
-    from cdc_core.lake.write.maintain import Retention as Retention
-    from cdc_core.lake.write.maintain import maintain as maintain
+    from cdc_core.lake.write.maintain_tables import MaintainReport as MaintainReport
+    from cdc_core.lake.write.maintain_tables import maintain_tables as maintain_tables
     from cdc_core.lake.write.read_files import write_reads as write_reads
     from cdc_core.lake.write.read_table import ReadTable as ReadTable
     from cdc_core.lake.write.read_table import ReadTables as ReadTables
@@ -217,6 +217,7 @@ lazily(
         "LakeTables": "slice.lake_tables",
         "LakeWriter": "slice.write",
         "LastCommit": "stores.stream_log",
+        "MaintainReport": "write.maintain_tables",
         "MaintenanceResult": "write.maintain",
         "Merge": "slice.order",
         "MergeOrder": "slice.order",
@@ -241,7 +242,6 @@ lazily(
         "Records": "compare.target",
         "RefusedFile": "write.refused_reads",
         "Replay": "slice.order",
-        "Retention": "write.maintain",
         "RoundLog": "stores.rounds",
         "RowHash": "compare.row_hash",
         "RowTyper": "rows.change_rows",
@@ -285,6 +285,7 @@ lazily(
         "between": "compare.between",
         "check_delete_mode": "delete_modes",
         "check_key": "rows.row_keys",
+        "compiled_checks": "checks.compiled",
         "discard": "write.refused_reads",
         "epoch_of": "epochs",
         "expire_rows": "stores.stream_tables",
@@ -297,7 +298,7 @@ lazily(
         "lake_schema": "schema.lake_schema",
         "last_row": "stores.stream_tables",
         "long_merges": "slice.jobs",
-        "maintain": "write.maintain",
+        "maintain_tables": "write.maintain_tables",
         "open_lake": "readers.opened_lake",
         "prepare": "write.replace",
         "reach": "delta.storage",
@@ -308,7 +309,6 @@ lazily(
         "record_snapshots": "stores.snapshot_log",
         "record_topics": "stores.topics",
         "register": "spark.register",
-        "renew_newest": "stores.round_lookup",
         "run_orders": "slice.jobs",
         "run_upkeep": "slice.jobs",
         "scope_of": "epochs",

@@ -347,8 +347,13 @@ class Source:
         return slots.wait_until_free(self._connection, self.options)
 
     def drop_slot(self) -> None:
-        """Drop the slot if it is lost, so that a new one can be created."""
+        """Drop the slot, so that a new one can be created."""
         slots.drop(self._connection, self.options.slot_name)
+
+    def drop_lost_slot(self, is_allowed: bool) -> None:
+        """Drop a slot that the server has invalidated, if the snapshot mode allows to create a new one."""
+        if is_allowed and self.slot().is_lost:
+            self.drop_slot()
 
     def drop_on_stop(self) -> None:
         """Drop the slot if slot.drop.on.stop is set."""

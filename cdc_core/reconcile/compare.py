@@ -42,7 +42,7 @@ from cdc_core.lake.compare.rows import is_among, surplus
 from cdc_core.lake.compare.rows_repair import picked
 from cdc_core.postgres import SnapshotReader, TableSize
 from cdc_core.reconcile.partial import sampled_rows
-from cdc_core.reconcile.read_plan import Reading, ReadPlan
+from cdc_core.reconcile.read_plan import Reading, StatementPlan
 from cdc_core.reconcile.reports import TableResult
 from cdc_core.reconcile.slot_changes import SlotChanges
 from cdc_core.reconcile.source_side import ReadPace, SourceSide
@@ -106,7 +106,7 @@ class Comparisons:
 
     records: Records
     slot: SlotChanges
-    plan: ReadPlan
+    plan: StatementPlan
     pace: ReadPace
     limit: int
     spark: Callable[[], Any]
@@ -114,7 +114,7 @@ class Comparisons:
 
     @contextmanager
     def open(self, table: TableSchema, view: SourceView, size: TableSize | None = None) -> Iterator[TableComparison]:
-        """Open the comparison with the present version of the lake table. ``size``: see ``ReadPlan.of``.
+        """Open the comparison with the present version of the lake table. ``size``: see ``StatementPlan.of``.
 
         Raises NotComparableError with the reason why the table is left out, or another CdcError.
         """

@@ -52,7 +52,7 @@ class Reading:
         ]
 
 
-class ReadPlan:
+class StatementPlan:
     """Plans how tables are read. ``rows_per_second`` is the bound of the comparison, 0 for none.
 
     ``is_sample``: only some ranges of a table are read.

@@ -1,11 +1,11 @@
 """Selection of captured tables, columns, operations and messages; masks, truncation, hashes.
 
 ``SelectionOptions`` are the settings, with ``OPERATIONS``, ``ROW_OPERATIONS`` and ``DIGESTS``. ``TableSelection`` and
-``table_matcher`` choose tables, ``MessageSelection`` messages. ``plan_columns`` returns a ``ColumnPlan`` for each
-column: ``EXCLUDED``, ``SKIPPED``, or with a mapper such as ``TruncateMapper``; ``source_type`` is the name by which an
-option selects a type. ``key_columns`` are the key of events, ``lake_key_conflicts`` says which columns of the lake's
-key would be lost. ``Pattern``, ``compile_pattern``, ``compile_all``, ``matches_any`` and ``replacing`` are Java's
-regular expressions.
+``table_matcher`` choose tables, ``chosen_tables`` those that a user names, ``MessageSelection`` messages.
+``plan_columns`` returns a ``ColumnPlan`` for each column: ``EXCLUDED``, ``SKIPPED``, or with a mapper such as
+``TruncateMapper``; ``source_type`` is the name by which an option selects a type. ``key_columns`` are the key of
+events, ``lake_key_conflicts`` says which columns of the lake's key would be lost. ``Pattern``, ``compile_pattern``,
+``compile_all``, ``matches_any`` and ``replacing`` are Java's regular expressions.
 
 All are pure functions of options and names; an expression that is not valid raises ConfigError.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
+    from cdc_core.selection.chosen import chosen_tables as chosen_tables
     from cdc_core.selection.columns import EXCLUDED as EXCLUDED
     from cdc_core.selection.columns import SKIPPED as SKIPPED
     from cdc_core.selection.columns import ColumnPlan as ColumnPlan
@@ -52,6 +53,7 @@ lazily(
         "SelectionOptions": "options",
         "TableSelection": "tables",
         "TruncateMapper": "mappers",
+        "chosen_tables": "chosen",
         "compile_all": "patterns",
         "compile_pattern": "patterns",
         "key_columns": "event_key",

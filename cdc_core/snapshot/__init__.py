@@ -1,10 +1,10 @@
 """Snapshots: which ranges of which tables are read, when, and what they show.
 
-Settings       ``SnapshotOptions``, ``SnapshotMode``, ``SnapshotQueryMode``, ``SnapshotLockingMode``, ``TableOrder``
-               and ``SignalOptions`` (``CHANNELS``, ``NOTIFICATION_CHANNELS``). ``mode_actions`` says what a mode does
+Settings       ``SnapshotOptions``, ``SnapshotMode``, ``SnapshotQueryMode``, ``SnapshotLockingMode`` and
+               ``SignalOptions`` (``CHANNELS``, ``NOTIFICATION_CHANNELS``). ``mode_actions`` says what a mode does
                (``ModeActions``); ``Snapshotter`` is the protocol of a custom one.
 Whole tables   ``SnapshotRun`` reads tables into the lake under one exported snapshot (``SnapshotSettings``);
-               ``Rereads`` reads tables again while a stream continues (``Reread``). ``order_tables``,
+               ``Rereads`` reads tables again while a stream continues (``Reread``). ``in_reading_order``,
                ``expected_rows``, ``plan_chunks``, ``plan_leaves`` and ``parallel_ranges`` plan ranges of a
                ``TableDescription``; ``lock_tables`` locks tables. ``SnapshotReport``, ``SnapshotProgress`` and
                ``OnProgress`` report.
@@ -15,20 +15,21 @@ Incremental    ``RangeReads`` reads ranges of keys in Spark tasks and stages the
                ``RangeToRead``, ``RangeRead``, ``Planned``); ``StagedRange`` and ``RangeFacts`` are what is staged,
                ``LakeProgress`` what is stored of it (``Request``, ``Search``, ``Discarded``, ``MAX_PASSES``).
                ``SnapshotQueue`` has what is requested (``Collection``). ``IncrementalSnapshots`` reads chunks into a
-               stream of records (``ChunkReader``, ``ChunkWindow``, ``Watermarks``, ``Progress``). ``key_columns``,
-               ``unique_keys`` and ``columns_of`` are how a table is divided; ``is_unaltered`` compares descriptions.
+               stream of records (``ChunkReader``, ``ChunkWindow``, ``Watermarks``, ``Progress``). ``key_columns`` and
+               ``columns_of`` are how a table is divided; ``is_unaltered`` compares descriptions.
                ``IncrementalProgress``, ``RangeReport`` and ``KeyRange`` report.
 Signals        ``SignalProcessor`` obeys a ``Signal``, such as ``ExecuteSnapshot`` (``SnapshotKind``), ``REREAD_TABLE``
                or ``REPLAY_TABLE``; ``read_signal``, ``read_line``, ``signal_rows`` and ``action_of`` parse them
                (``SignalRow``, ``MalformedSignalError``). ``Channel``, ``FileChannel``, ``Forwarding`` and ``Inbox``
                receive them, ``append_signal`` and ``withdraw_signal`` write a file's. ``SignalAction`` is the protocol
-               of a user's own, ``load_actions`` loads them.
+               of a user's own, ``load_actions`` loads them. ``signal_table`` finds the table of the source,
+               ``require_readable`` says whether a run can do what is asked.
 Notifications  ``Notifier`` sends a ``Notification`` (``SnapshotStatus``, ``ScanStatus``, ``INITIAL``, ``INCREMENTAL``,
-               ``BLOCKING``) to ``OnNotification`` and ``NotificationTable``; ``notify_of_snapshot`` those of a whole
-               snapshot.
+               ``BLOCKING``) to ``OnNotification`` and a table, as ``opened_notifier`` says; ``notify_of_snapshot``
+               those of a whole snapshot.
 
-What is read is visible only after a commit of the lake, which contains the position that it shows; anything may be
-read again. A processor, a queue and a window belong to one thread; a notifier may be used by any.
+What is read is visible only after a commit of the lake, which contains the position that it shows; anything may be read
+again. A processor, a queue and a window belong to one thread; a notifier may be used by any.
 
 Not behind this door: statements (``cdc_core.postgres``), and how rows enter a table (``cdc_core.lake``).
 """
@@ -42,7 +43,7 @@ from cdc_core.door import lazily
 if TYPE_CHECKING:
     from cdc_core.snapshot.copy.description import TableDescription as TableDescription
     from cdc_core.snapshot.copy.plan import expected_rows as expected_rows
-    from cdc_core.snapshot.copy.plan import order_tables as order_tables
+    from cdc_core.snapshot.copy.plan import in_reading_order as in_reading_order
     from cdc_core.snapshot.copy.plan import plan_chunks as plan_chunks
     from cdc_core.snapshot.copy.plan import plan_leaves as plan_leaves
     from cdc_core.snapshot.copy.run import SnapshotRun as SnapshotRun
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.copy.settings import parallel_ranges as parallel_ranges
     from cdc_core.snapshot.incremental.chunk import columns_of as columns_of
     from cdc_core.snapshot.incremental.chunk import key_columns as key_columns
-    from cdc_core.snapshot.incremental.chunk import unique_keys as unique_keys
     from cdc_core.snapshot.incremental.lake_progress import MAX_PASSES as MAX_PASSES
     from cdc_core.snapshot.incremental.lake_progress import Discarded as Discarded
     from cdc_core.snapshot.incremental.lake_progress import LakeProgress as LakeProgress
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.locks import lock_tables as lock_tables
     from cdc_core.snapshot.modes import ModeActions as ModeActions
     from cdc_core.snapshot.modes import mode_actions as mode_actions
-    from cdc_core.snapshot.notification_table import NotificationTable as NotificationTable
+    from cdc_core.snapshot.notification_table import opened_notifier as opened_notifier
     from cdc_core.snapshot.notifications import BLOCKING as BLOCKING
     from cdc_core.snapshot.notifications import INCREMENTAL as INCREMENTAL
     from cdc_core.snapshot.notifications import INITIAL as INITIAL
@@ -92,7 +92,6 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.options import SnapshotMode as SnapshotMode
     from cdc_core.snapshot.options import SnapshotOptions as SnapshotOptions
     from cdc_core.snapshot.options import SnapshotQueryMode as SnapshotQueryMode
-    from cdc_core.snapshot.options import TableOrder as TableOrder
     from cdc_core.snapshot.reports import OnProgress as OnProgress
     from cdc_core.snapshot.reports import SnapshotProgress as SnapshotProgress
     from cdc_core.snapshot.reports import SnapshotReport as SnapshotReport
@@ -120,8 +119,10 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.signals.parse import read_line as read_line
     from cdc_core.snapshot.signals.parse import read_signal as read_signal
     from cdc_core.snapshot.signals.processor import SignalProcessor as SignalProcessor
+    from cdc_core.snapshot.signals.readable import require_readable as require_readable
     from cdc_core.snapshot.signals.rows import SignalRow as SignalRow
     from cdc_core.snapshot.signals.rows import signal_rows as signal_rows
+    from cdc_core.snapshot.signals.source_table import signal_table as signal_table
     from cdc_core.snapshot.snapshotter import Snapshotter as Snapshotter
     from cdc_core.snapshot.unsent import OLDER_SECONDS as OLDER_SECONDS
     from cdc_core.snapshot.unsent import UnsentChanges as UnsentChanges
@@ -155,7 +156,6 @@ lazily(
         "ModeActions": "modes",
         "NOTIFICATION_CHANNELS": "signals.options",
         "Notification": "notifications",
-        "NotificationTable": "notification_table",
         "Notifier": "notifications",
         "OLDER_SECONDS": "unsent",
         "OnNotification": "notifications",
@@ -196,13 +196,13 @@ lazily(
         "Snapshotter": "snapshotter",
         "StagedRange": "incremental.staged",
         "TableDescription": "copy.description",
-        "TableOrder": "options",
         "UnsentChanges": "unsent",
         "Watermarks": "incremental.snapshots",
         "action_of": "signals.parse",
         "append_signal": "signals.channels",
         "columns_of": "incremental.chunk",
         "expected_rows": "copy.plan",
+        "in_reading_order": "copy.plan",
         "is_unaltered": "incremental.window",
         "key_columns": "incremental.chunk",
         "load_actions": "signals.actions",
@@ -210,17 +210,18 @@ lazily(
         "mode_actions": "modes",
         "newly_published": "unsent",
         "notify_of_snapshot": "notifications",
-        "order_tables": "copy.plan",
+        "opened_notifier": "notification_table",
         "parallel_ranges": "copy.settings",
         "plan_chunks": "copy.plan",
         "plan_leaves": "copy.plan",
         "published_digest": "unsent",
         "read_line": "signals.parse",
         "read_signal": "signals.parse",
+        "require_readable": "signals.readable",
         "sent_as": "unsent",
         "signal_rows": "signals.rows",
+        "signal_table": "signals.source_table",
         "still_open": "unsent",
-        "unique_keys": "incremental.chunk",
         "withdraw_signal": "signals.channels",
     },
 )

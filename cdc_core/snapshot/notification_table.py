@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from cdc_core.lake import NotificationRow, record_notifications
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.snapshot.notifications import Notification
+from cdc_core.snapshot.notifications import Notification, Notifier, OnNotification
 
 _log = logging.getLogger(__name__)
 
@@ -84,3 +86,27 @@ class NotificationTable:
 def _row(one: Notification) -> NotificationRow:
     at = datetime.fromtimestamp(one.timestamp_ms / 1000, UTC)
     return NotificationRow(one.id, one.aggregate_type, one.type.value, dict(one.additional_data), at)
+
+
+@contextmanager
+def opened_notifier(
+    name: str, channels: tuple[str, ...], listener: OnNotification | None, path: str, history_minutes: int
+) -> Iterator[Notifier]:
+    """Open the notifier of a run; pending notifications of the channel ``sink`` are written to ``path`` at the end.
+
+    ``name`` is ``topic.prefix``, ``path`` empty for a run without a lake.
+    """
+    if "sink" not in channels or not path:
+        yield Notifier(name, channels, listener)
+        return
+    table = NotificationTable(path, history_minutes)
+
+    def both(notification: Notification) -> None:
+        table.add(notification)
+        if listener is not None:
+            listener(notification)
+
+    try:
+        yield Notifier(name, channels, both)
+    finally:
+        table.close()

@@ -63,7 +63,7 @@ class SlotFacts(Protocol):
 
 
 class MaintainedTable(Protocol):
-    """One Delta table of a captured table (``cdc_core.assemble.MaintainReport``)."""
+    """One Delta table of a captured table (``MaintainReport`` of the lake)."""
 
     @property
     def table(self) -> TableId | None:

@@ -13,7 +13,7 @@ PACKAGES = {f"cdc_core.{path.parent.name}" for path in (ROOT / "cdc_core").glob(
 WITHOUT_DOOR = {"cdc_core.cli"}  # nothing but the program imports it
 PAST_DOORS = {
     "cdc_core.lake.delta.data_file.DataFile": ("snapshot/copy", "snapshot/incremental/range_task"),
-    "cdc_core.lake.delta.folder.Folder": ("assemble/prerequisites",),
+    "cdc_core.lake.delta.folder.Folder": ("engine/start/places",),
     "cdc_core.lake.delta.table.DeltaTable": ("snapshot/copy", "snapshot/notification_table"),
     "cdc_core.lake.delete_columns.COLUMNS": ("snapshot/copy/description",),
     "cdc_core.lake.positions.lake_position": ("snapshot/copy/description",),
@@ -38,8 +38,8 @@ PAST_DOORS = {
 }
 MOST_NAMES = {
     "cdc_core.decode": 25,
-    "cdc_core.engine": 96,
-    "cdc_core.events": 40,
+    "cdc_core.engine": 104,
+    "cdc_core.events": 36,
     "cdc_core.lake": 129,
     "cdc_core.postgres": 69,
     "cdc_core.quality": 35,

@@ -7,21 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cdc_core.assemble.beside import EventsBeside, record_topics_of
+from cdc_core.assemble.beside import EventsBeside
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.destination import Beside, Destination, SnapshotCall, StreamCall
 from cdc_core.assemble.kafka import opened_events
-from cdc_core.assemble.kafka_state import kafka_findings, kafka_status
 from cdc_core.assemble.metrics import meter
+from cdc_core.assemble.signals.channels import given_channels, own_channel
 from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.engine import Hooks, Status, StreamReport, Until, connected
 from cdc_core.errors import TransientError
-from cdc_core.events import KafkaPosition
+from cdc_core.events import KafkaPosition, kafka_findings, kafka_status
+from cdc_core.lake import record_topics
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import SlotOffer, StreamEnd, Takeover
 from cdc_core.postgres import Finding, Source
-from cdc_core.schema import TableId, TableSchema
-from cdc_core.snapshot import SnapshotReport
+from cdc_core.schema import Names, TableId, TableSchema
+from cdc_core.snapshot import Channel, Inbox, SnapshotReport
 
 _log = logging.getLogger(__name__)
 
@@ -38,21 +39,24 @@ class KafkaDestination(Destination):
     @property
     def signal_files(self) -> Sequence[Path]:
         """The file of this connector in its state folder."""
-        return (own_signals(self._context),)
+        return (own_signals(self._context.config),)
 
     def table_findings(self, *, is_ready: bool) -> list[Finding]:
         """Whether the brokers answer; the topics of the captured tables, if the server can be asked."""
-        tables: list[TableSchema] = []
-        if is_ready:
+        config, topics = self._context.config, list[str]()
+        # Transforms may change topics.
+        if is_ready and not config.transforms.transforms:
             with self._context.source() as source:
-                tables = source.tables()
-        return kafka_findings(self._context, tables)
+                topics = list(self._topics(source.tables()).values())
+        return kafka_findings(config.kafka, lambda: config.outlet(is_raw=True), topics)
 
     def add_status(
         self, found: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
     ) -> Status:
         """Add the connector's position in Kafka, and the topics of the tables."""
-        return replace(found, kafka=kafka_status(self._context, tables or ()))
+        context = self._context
+        status = kafka_status(context.config.kafka, context.name, context.slot, self._topics(tables or ()))
+        return replace(found, kafka=status)
 
     def end(self, source: Source, tables: Sequence[TableSchema], confirmed: Lsn) -> StreamEnd:
         """Where the events end."""
@@ -90,15 +94,28 @@ class KafkaDestination(Destination):
             events.tell(on_progress=metered.progress(None), on_batch=metered.hooks(hooks).on_batch)
             if hooks.on_start is not None:
                 hooks.on_start()
-            report = events.stream(until, hooks.should_stop, call.inbox)
+            report = events.stream(until, hooks.should_stop, self._channels(call.inbox))
             if report.stopped_by != "time":
                 source.drop_on_stop()
             return report
 
     def beside(self, source: Source, tables: Sequence[TableSchema]) -> Beside:
         """Write the events of the segments that the other destination's reader receives."""
-        record_topics_of(self._context, [table for table in tables if source.selection.is_table(table.id)])
+        topics = self._topics([table for table in tables if source.selection.is_table(table.id)])
+        paths, minutes = self._context.lake.paths, self._context.config.lake.lake_history_minutes
+        record_topics(paths.topics, topics, {table: paths.lake(table) for table in topics}, minutes)
         return EventsBeside(self._context)
+
+    def _topics(self, tables: Sequence[TableSchema]) -> dict[TableId, str]:
+        """The topic of each table's events, before transforms."""
+        names = Names(self._context.config.schema)
+        return {table.id: names.topic(table.id) for table in tables}
+
+    def _channels(self, inbox: Inbox | None) -> list[Channel]:
+        """The channels of a run into Kafka alone, which other processes on this machine reach by its own file."""
+        config = self._context.config
+        is_enabled = inbox is not None and "in-process" in config.signals.signal_enabled_channels
+        return [own_channel(config), *given_channels(config, holds=False), *([inbox] if inbox and is_enabled else [])]
 
     def _position(self, source: Source) -> KafkaPosition:
         return KafkaPosition(self._context.config.kafka, self._context.name, self._context.slot, source.system_id())

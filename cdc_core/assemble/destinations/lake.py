@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
@@ -13,12 +12,9 @@ from cdc_core.assemble.notifications import open_notifier
 from cdc_core.assemble.operations import stream
 from cdc_core.assemble.operations.initial_snapshot import initial_snapshot
 from cdc_core.assemble.own_rows import own_rows
-from cdc_core.assemble.prerequisites import java_finding, lake_finding
-from cdc_core.assemble.quality import rules_findings
 from cdc_core.assemble.signals.own_file import own_signals
 from cdc_core.assemble.sinks import open_lake_sink
 from cdc_core.assemble.slot_destination import OpenedSink, SinkParts, SlotStart
-from cdc_core.assemble.table_snapshots import leave_unread_to_stream
 from cdc_core.engine import (
     Continuity,
     DeliveredFilter,
@@ -29,23 +25,21 @@ from cdc_core.engine import (
     RecordedStream,
     Status,
     StreamReport,
-    StreamStatus,
     Until,
-    clash_findings,
-    continuity_finding,
     end_of_lake,
-    incremental_status,
-    lake_status,
+    java_finding,
+    lake_finding,
     misfits,
-    own_table_status,
     require_read,
-    stream_status,
+    table_findings,
+    waiting_in_quarantine,
+    with_lake_status,
     with_new_senders,
 )
-from cdc_core.errors import CdcError, ConfigError, TableError
+from cdc_core.errors import ConfigError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import SlotOffer, StreamEnd
-from cdc_core.postgres import Finding, Source, bad
+from cdc_core.postgres import Finding, Source
 from cdc_core.schema import PgType, TableId, TableSchema
 from cdc_core.selection import TableSelection
 from cdc_core.snapshot import Notifier, OnNotification, SnapshotReport
@@ -74,7 +68,7 @@ class LakeDestination(Destination):
             return ()
         signals = self._context.config.signals
         given = [Path(signals.signal_file)] if "file" in signals.signal_enabled_channels else []
-        return (own_signals(self._context), *given)
+        return (own_signals(self._context.config), *given)
 
     @property
     def folder(self) -> Path | None:
@@ -100,7 +94,7 @@ class LakeDestination(Destination):
 
     def place(self) -> Finding:
         """Whether a commit can be made at the lake's path."""
-        return lake_finding(self._context.config)
+        return lake_finding(self._lake.options.lake_path)
 
     def misfits(self, source: Source, tables: Iterable[TableSchema]) -> Iterator[TableError]:
         """Yield why tables cannot be written to the lake."""
@@ -109,20 +103,14 @@ class LakeDestination(Destination):
     def place_findings(self) -> list[Finding]:
         """Whether the lake's folder can be written, and whether Java starts."""
         config = self._context.config
-        return [self.place(), java_finding(config, self._context.spark)]
+        return [self.place(), java_finding(config.engine.spark, self._context.spark)]
 
     def table_findings(self, *, is_ready: bool) -> list[Finding]:
         """Whether rules, the slot's continuity, columns and keys let a run start."""
         if not is_ready:
             return []
-        found = rules_findings(self._context)
         with self._context.source() as source:
-            tables = source.tables()
-            continues = continuity_finding(self._lake, tables)
-            found += [] if continues is None else [continues]
-            found += clash_findings(self._lake, [table for table in tables if source.selection.is_table(table.id)])
-            wrong = list(self.misfits(source, self._context.named_tables(source)))
-        return found + [bad("lake tables", error.message, error.remedy) for error in wrong]
+            return table_findings(self._lake, source, self._context.named_tables(source))
 
     def add_status(
         self, found: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
@@ -130,24 +118,8 @@ class LakeDestination(Destination):
         """Add what the lake has recorded, and the positions of its tables; what cannot be read is said there."""
         if not self._lake.options.lake_path:
             return found
-        problems: list[str] = []
-        stream: StreamStatus | None = None
-        scope = self._lake.slot
-        try:
-            stream, scope = stream_status(self._lake, tables or ()), self._lake.scope
-        except CdcError as error:
-            problems.append(str(error))
         includes = TableSelection(self._context.config.selection).includes
-        paths = self._lake.paths
-        statuses, problem = lake_status(paths, scope, tables, rows or {}, rows is not None, includes)
-        return replace(
-            found,
-            tables=tuple(statuses.values()),
-            stream=stream,
-            lake_error=" ".join([*problems, *([problem] if problem else [])]),
-            own_tables=own_table_status(paths, scope),
-            incremental=incremental_status(paths, scope),
-        )
+        return with_lake_status(found, self._lake, tables, rows, includes)
 
     def end(self, source: Source, tables: Sequence[TableSchema], confirmed: Lsn) -> StreamEnd:
         """Where the lake's stream ends."""
@@ -186,7 +158,7 @@ class LakeDestination(Destination):
         require_read(lake, recorded.record, proof.held, source, tables)
         # The publication is not changed here: a table added to it would lack earlier changes.
         if self._context.renewal_for(source) is not None and lake.mode.first:
-            leave_unread_to_stream(self._context, source, tables)
+            self._context.snapshots.leave_unread(source, tables)
         adoption = lake.adoption
         delivered = None if adoption is None or adoption.fills else DeliveredFilter(adoption.delivered)
         return SlotStart(recorded, own_rows(self._context, source), delivered, self._recorded_types())
@@ -202,9 +174,8 @@ class LakeDestination(Destination):
     def show_rows(self, meter: Meter, tables: Sequence[TableSchema]) -> None:
         """Show what is in quarantine at the start of a stream, if metrics are served."""
         if self._context.config.observe.metrics_port:
-            known, _ = lake_status(self._lake.paths, self._lake.scope, tables, {}, False, lambda table: False)
-            quarantined = {str(table): status.quarantined for table, status in known.items() if status.quarantined}
-            meter.metrics.standing((), quarantined)
+            waiting = waiting_in_quarantine(self._lake, tables)
+            meter.metrics.standing((), {str(table): count for table, count in waiting.items()})
 
     def _recorded_types(self) -> list[PgType]:
         """Return the types of the columns that the lake has, or had: changes with them may wait when one is dropped."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.events import Events, envelope_context
+from cdc_core.assemble.events import envelope_context, event_stream
+from cdc_core.assemble.signals.channels import given_channels
 from cdc_core.engine import Until
 from cdc_core.errors import ConfigError
 from cdc_core.events import EnvelopeOutput
@@ -34,10 +35,12 @@ def envelopes(
         EnvelopeOutput(output, context.slot, records.lines) as written_to,
     ):
         notifier = Notifier(context.name, config.signals.notification_enabled_channels, on_notification)
-        events = Events(context, source, records, written_to, notifier)
+        events = event_stream(context, source, records, written_to, notifier)
         written = events.snapshot()
         if mode_actions(config.snapshot).stream:
-            written += events.stream(until, should_stop, inbox).events
+            is_enabled = "in-process" in config.signals.signal_enabled_channels
+            channels = [*given_channels(config, holds=False), *([inbox] if inbox and is_enabled else [])]
+            written += events.stream(until, should_stop, channels).events
         written_to.finish([] if outlet is None else outlet.last_lines())
         source.drop_on_stop()
         return written

@@ -2,82 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.errors import TableError, UnreadableError
+from cdc_core.lake import MaintainReport, maintain_tables, register
 from cdc_core.schema import TableId
-
-if TYPE_CHECKING:
-    from cdc_core.lake import MaintenanceResult
-
-
-@dataclass(frozen=True, slots=True)
-class MaintainReport:
-    """One Delta table of a captured table.
-
-    ``kind`` is lake, changelog or quarantine, or the name of one of the connector's own tables (then ``table`` is
-    None).
-    """
-
-    table: TableId | None
-    kind: str
-    done: MaintenanceResult
+from cdc_core.spark import StartSession
 
 
 def maintain(
     context: RunContext,
     tables: Sequence[TableId] | None,
-    spark: Callable[[], Any] | None,
+    spark: StartSession | None,
     on_table: Callable[[MaintainReport], None] | None,
 ) -> list[MaintainReport]:
-    """Optimize and vacuum the Delta tables of ``tables`` (None: of all tables in the lake, and the connector's own).
-
-    Raises TableError if a given table is not in the lake; UnreadableError, once all others are maintained.
-    """
-    from cdc_core.lake import Retention, SchemaLog, maintain, register, renew_newest
-
-    context.config.require_lake()
-    options, paths = context.config.lake, context.lake.paths
-    known = sorted(SchemaLog(paths.schema_versions, {}).read())
-    unknown = [name for name in tables or () if name not in known]
-    if unknown:
-        raise TableError(f"{unknown[0]} is not in the lake.", "Check the name.", str(unknown[0]))
-    retention = Retention(options.lake_history_minutes, options.vacuum_hours)
+    """Maintain the Delta tables of ``tables`` (None: all); see ``maintain_tables``. ``spark``: as in ``Connector``."""
+    lake = context.lake
     session = context.session(spark) if spark is not None else context.spark
-    found = []
-    unreadable: UnreadableError | None = None
-    for table, kind, path in _places(paths, known if tables is None else tables, own=tables is None):
-        try:
-            done = maintain(path, retention)
-        except UnreadableError as error:
-            # The maintenance of the other tables does not depend on it.
-            unreadable = unreadable or error
-            continue
-        if done is not None:
-            if table is not None and kind == "lake" and options.lake_catalog_database:
-                register(session(), options.lake_catalog_database, table, path)
-            found.append(MaintainReport(table, kind, done))
-            if on_table is not None:
-                on_table(found[-1])
-    renew_newest(paths, context.lake.scope, options.lake_history_minutes)
-    if unreadable is not None:
-        raise unreadable
-    return found
 
+    def registered(table: TableId, path: str) -> None:
+        if lake.options.lake_catalog_database:
+            register(session(), lake.options.lake_catalog_database, table, path)
 
-def _places(paths: Any, tables: Sequence[TableId], *, own: bool) -> Iterator[tuple[TableId | None, str, str]]:
-    for table in tables:
-        yield table, "lake", paths.lake(table)
-        yield table, "changelog", paths.changelog(table)
-        yield table, "quarantine", paths.quarantine(table)
-    if own:
-        yield None, "messages", paths.messages
-        yield None, "transactions", paths.transactions
-        yield None, "rounds", paths.rounds
-        yield None, "stream", paths.stream
-        yield None, "snapshots", paths.snapshots
-        yield None, "shapes", paths.schema_versions
-        yield None, "reconciliations", paths.reconciliations
+    return maintain_tables(lake.paths, lake.scope, lake.options, tables, registered, on_table)

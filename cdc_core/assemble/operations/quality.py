@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.prerequisites import chosen_tables
-from cdc_core.assemble.quality import table_checks
-from cdc_core.engine import LakeJudgement
-from cdc_core.errors import CdcError, ConfigError, NotJudgedError, UnreadableError
+from cdc_core.engine import LakeJudgement, judge_table
+from cdc_core.errors import ConfigError
 from cdc_core.schema import TableId, TableSchema, streamed
+from cdc_core.selection import chosen_tables
 
 if TYPE_CHECKING:
-    from cdc_core.lake import TableChecks
     from cdc_core.quality import SuiteReport
 
 _RULES = "wal2lake.quality.rules.path"
@@ -31,7 +28,7 @@ def init(context: RunContext) -> list[SuiteReport]:
     try:
         make_project(Path(folder))
         tables = _captured(context)
-        checks = table_checks(context, tables)
+        checks = context.lake.checks(tables)
         return [write_suite(Path(folder), table.id, checks.generated(table)) for table in tables]
     except OSError as error:
         raise ConfigError(
@@ -47,30 +44,12 @@ def test(
         raise ConfigError("wal2lake.quality.enabled is false: there are no rules.", "Remove the property.")
     captured = _captured(context)
     named = captured if tables is None else chosen_tables(captured, tables)
-    checks, found = table_checks(context, named), list[LakeJudgement]()
+    checks, found = context.lake.checks(named), list[LakeJudgement]()
     for table in named:
-        found.append(_judged(context, checks, table))
+        found.append(judge_table(context.lake, checks, table))
         if on_table is not None:
             on_table(found[-1])
     return found
-
-
-def _judged(context: RunContext, checks: TableChecks, table: TableSchema) -> LakeJudgement:
-    from cdc_core.lake import LakeTable
-
-    started = time.monotonic()
-    try:
-        judged = LakeTable(context.lake.paths, context.lake.scope, table.id).judge(checks, table)
-    except (NotJudgedError, UnreadableError) as error:
-        return LakeJudgement(table.id, reason=_text(error))
-    if judged is None:
-        return LakeJudgement(table.id, reason="it is not in the lake yet")
-    version, report = judged
-    return LakeJudgement(table.id, version, report, seconds=time.monotonic() - started)
-
-
-def _text(error: CdcError) -> str:
-    return f"{error.message} {error.remedy}".strip()
 
 
 def _captured(context: RunContext) -> list[TableSchema]:

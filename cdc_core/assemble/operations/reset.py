@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.signals.own_file import lake_digest, own_signals
+from cdc_core.assemble.signals.own_file import own_signals, reconcile_journal
 from cdc_core.engine import ReachedFile, RereadsFile, WaitingFile
 from cdc_core.errors import LakeError
-from cdc_core.postgres import PublicationAutocreateMode, connect, publication
+from cdc_core.postgres import connect, publication
 from cdc_core.postgres import slot as slots
 
 
@@ -46,7 +46,7 @@ def leftovers(context: RunContext, *, with_lake: bool) -> Leftovers:
         found = source.slot()
         if found.active:
             raise slots.in_use(found.name, found.active_pid)
-    name, why = _publication(context)
+    name, why = publication.removable(context.config.postgres)
     return Leftovers(
         context.slot if found.exists else "",
         name,
@@ -72,22 +72,6 @@ def reset(context: RunContext, found: Leftovers) -> None:
         context.config.state_path.rmdir()
 
 
-def _publication(context: RunContext) -> tuple[str, str]:
-    options = context.config.postgres
-    if not options.plugin_name.has_publication:
-        return "", ""
-    with connect(options) as connection:
-        info = publication.inspect(connection, options.publication_name)
-        row = connection.execute("SELECT current_user").fetchone()
-    if not info.exists:
-        return "", ""
-    if options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
-        return "", "publication.autocreate.mode is disabled: it was made by somebody else"
-    if row is None or info.owner != row[0]:
-        return "", f"its owner is {info.owner}"
-    return info.name, ""
-
-
 def _state(context: RunContext) -> Iterator[Path]:
     """Yield the connector's files in the state folder, which other connectors may share; its own folder as a whole."""
     config = context.config
@@ -96,8 +80,8 @@ def _state(context: RunContext) -> Iterator[Path]:
         yield folder
         return
     files = (
-        own_signals(context),
-        folder / f"reconcile-{context.slot}-{lake_digest(context)}.json",
+        own_signals(context.config),
+        reconcile_journal(context.config),
         WaitingFile(folder, context.name, context.slot).path,
         RereadsFile(folder, context.name, context.slot).path,
         ReachedFile(folder, context.name, context.slot, "").path,

@@ -6,25 +6,21 @@ import json
 import logging
 import uuid
 from contextlib import closing
-from difflib import get_close_matches
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.errors import ConfigError, SourceError, TableError, TransientError
+from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.postgres import ChunkConnection
-from cdc_core.schema import TableSchema, row_key
-from cdc_core.selection import key_columns, table_matcher
 from cdc_core.snapshot import (
     REPLAY_TABLE,
     REREAD_TABLE,
     ExecuteSnapshot,
     MalformedSignalError,
     Signal,
-    SnapshotKind,
     action_of,
     append_signal,
     read_signal,
-    unique_keys,
+    require_readable,
 )
 
 _log = logging.getLogger(__name__)
@@ -94,25 +90,5 @@ def _require_readable(context: RunContext, action: ExecuteSnapshot) -> None:
     except (SourceError, TransientError) as error:
         _log.warning("The signal's tables are not checked, because the server cannot be asked: %s", error.message)
         return
-    for pattern in action.collections:
-        names = table_matcher(pattern)
-        found = [table for table in captured if names(table.id)]
-        if not found:
-            near = get_close_matches(pattern, [str(table.id) for table in captured], n=1)
-            raise TableError(
-                f"{pattern} of data-collections matches no captured table.",
-                f"Did you mean {near[0]}?" if near else "Check the name and the lists in the connector file.",
-            )
-        if action.kind is SnapshotKind.INCREMENTAL and not any(_has_chunks(context, action, each) for each in found):
-            raise TableError(
-                f"{found[0].id} has no key, and an incremental snapshot reads a table in the order of its key.",
-                'Add a primary key, or ask for a blocking snapshot: "type": "blocking" in the data.',
-                str(found[0].id),
-            )
-
-
-def _has_chunks(context: RunContext, action: ExecuteSnapshot, table: TableSchema) -> bool:
-    if not row_key(table) and any(destination.requires_keys for destination in context.destinations):
-        return False
-    rules = context.config.schema.message_key_columns
-    return bool(action.surrogate_key or unique_keys(table) or key_columns(table, rules))
+    needs_key = any(destination.requires_keys for destination in context.destinations)
+    require_readable(action, captured, context.config.schema.message_key_columns, needs_key=needs_key)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdc_core.assemble.backlog import SlotBacklog
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.effects import effects_check
-from cdc_core.assemble.prerequisites import folder_finding
-from cdc_core.assemble.signal_topic import channel_findings
-from cdc_core.engine import RereadsFile, Status, WaitingFile, source_rows
+from cdc_core.assemble.signals.channels import channel_findings
+from cdc_core.config import effects_check
+from cdc_core.engine import RereadsFile, SlotBacklog, Status, WaitingFile, folder_finding, source_rows
 from cdc_core.errors import CdcError, SourceError, TransientError
 from cdc_core.postgres import Connection, Finding, SlotInfo, bad, connect, is_claimed, plugin, run_checks, wal_end
 from cdc_core.postgres import slot as slots

@@ -9,19 +9,24 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from cdc_core.assemble.context import RunContext
+from cdc_core.config import ConnectorConfig
 
 # Interval at which the state folder is checked for signals of other processes.
 OWN_INTERVAL_MS = 1_000
 _DIGITS = 8
 
 
-def own_signals(context: RunContext) -> Path:
+def own_signals(config: ConnectorConfig) -> Path:
     """The file through which other processes on this machine send signals to a streaming run."""
-    return context.config.state_path.resolve() / f"signals-{context.slot}-{lake_digest(context)}.jsonl"
+    return config.state_path.resolve() / f"signals-{config.postgres.slot_name}-{_lake_digest(config)}.jsonl"
 
 
-def lake_digest(context: RunContext) -> str:
+def reconcile_journal(config: ConnectorConfig) -> Path:
+    """The file of the results of a comparison that is not over."""
+    return config.state_path.resolve() / f"reconcile-{config.postgres.slot_name}-{_lake_digest(config)}.json"
+
+
+def _lake_digest(config: ConnectorConfig) -> str:
     """The digest of the lake's path and ``topic.prefix``, for the names of files in a state folder that is shared."""
-    lake = f"{context.config.lake.lake_path.rstrip('/')}/{context.name}"
+    lake = f"{config.lake.lake_path.rstrip('/')}/{config.schema.topic_prefix}"
     return hashlib.sha256(lake.encode()).hexdigest()[:_DIGITS]

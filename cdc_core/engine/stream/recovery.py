@@ -6,7 +6,7 @@ configuration, which trying again would hide: a service manager that starts the 
 (``later``) the same error is a fault that passes.
 
 A retry begins the operation anew at what is durable: server and slot are identified again, the slot is claimed again,
-and the stream starts at the slot's position (``assemble/start/continuity``), so another server is never followed.
+and the stream starts at the slot's position (``engine/start/continuity``), so another server is never followed.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cdc_core.errors import LakeError
+
 
 class FindingSeverity(StrEnum):
     """``ERROR``: the connector cannot run. ``WARNING``: it can, with a limitation that may be unexpected."""
@@ -27,6 +29,11 @@ class Finding:
     remedy: str = ""
     severity: FindingSeverity = FindingSeverity.ERROR
     sql: tuple[str, ...] = ()
+
+    def require(self) -> None:
+        """Raise LakeError for a failed check of a place that is to be written."""
+        if not self.ok:
+            raise LakeError(self.found, self.remedy)
 
     @property
     def is_error(self) -> bool:

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from cdc_core.errors import CdcError, SourceError
-from cdc_core.postgres.connection import Connection
+from cdc_core.postgres.connection import Connection, connect
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.server import server_info
 from cdc_core.postgres.sqlstate import server_error, translated
@@ -218,3 +218,22 @@ def _listed(tables: Sequence[TableId]) -> sql.Composed:
 
 def _id(table: TableSchema | TableId) -> TableId:
     return table.id if isinstance(table, TableSchema) else table
+
+
+def removable(options: PostgresOptions) -> tuple[str, str]:
+    """Return the publication that ``reset`` may remove, and why it is kept; both are empty if there is none.
+
+    It is removed where this role owns it and the connector file lets wal2lake make it. Queries the server.
+    """
+    if not options.plugin_name.has_publication:
+        return "", ""
+    with connect(options) as connection:
+        info = inspect(connection, options.publication_name)
+        row = connection.execute("SELECT current_user").fetchone()
+    if not info.exists:
+        return "", ""
+    if options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
+        return "", "publication.autocreate.mode is disabled: it was made by somebody else"
+    if row is None or info.owner != row[0]:
+        return "", f"its owner is {info.owner}"
+    return info.name, ""

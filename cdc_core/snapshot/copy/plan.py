@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cdc_core.postgres import Leaf
+from cdc_core.postgres import Catalog, Leaf
 from cdc_core.schema import TableId, TableSchema
-from cdc_core.snapshot.options import TableOrder
+from cdc_core.snapshot.options import SnapshotOptions, TableOrder
 
 Item = TypeVar("Item")
 
@@ -140,3 +140,10 @@ def order_tables(
         return -1 if found is None else found
 
     return sorted(tables, key=estimate, reverse=order is TableOrder.DESCENDING)
+
+
+def in_reading_order(catalog: Catalog, tables: Sequence[TableSchema], options: SnapshotOptions) -> list[TableSchema]:
+    """Return the tables in the order set by ``snapshot.tables.order.by.row.count``, by the catalogue's estimates."""
+    order = options.snapshot_tables_order_by_row_count
+    sizes = {} if order is TableOrder.DISABLED else catalog.sizes(tables)
+    return order_tables(tables, {name: size.rows for name, size in sizes.items()}, order)

@@ -1,80 +1,40 @@
-"""The quality checks of a connector: its rules, compiled for the current tables."""
+"""Whether the rules of a connector are valid for its tables, before a row is read, and what they say of lake tables."""
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from cdc_core.assemble.context import RunContext
-from cdc_core.errors import CdcError, TableError
-from cdc_core.lake import TableChecks
-from cdc_core.postgres import DescribeNow, Finding, bad, connection_string, doubtful, good
+from cdc_core.engine.connector_lake import ConnectorLake
+from cdc_core.engine.reports import LakeJudgement
+from cdc_core.errors import CdcError, NotJudgedError, UnreadableError
+from cdc_core.lake import LakeTable, TableChecks
+from cdc_core.postgres import Finding, bad, doubtful, good
 from cdc_core.quality import RuleFiles, read_rule_files
 from cdc_core.schema import TableId, TableSchema, streamed
 
-_log = logging.getLogger(__name__)
-_said: set[tuple[TableId, tuple[str, ...]]] = set()
 
-
-def table_checks(context: RunContext, tables: Iterable[TableSchema]) -> TableChecks:
-    """The checks of every table. Raises ConfigError or TableError if a rule or a rule file is not valid."""
-    config = context.config
-    folder = config.quality.quality_rules_path if config.quality.quality_enabled else ""
-    files = read_rule_files(folder).without_plain_suites() if folder else RuleFiles()
-    checks = TableChecks(config.quality, context.plan, DescribeNow(connection_string(config.postgres)), files)
-    tables = list(tables)
-    problems = checks.rule_problems(tables)
-    if problems:
-        raise TableError(" ".join(problems), "Correct the named rules.")
-    for table in tables:
-        _say_cost(table, checks)
-        _say_edits(table, checks)
-    return checks
-
-
-def _say_cost(table: TableSchema, checks: TableChecks) -> None:
-    """Say once which expectations DuckDB does not measure: in streams of small slices they are most of the CPU time."""
-    names = checks.by_rows(table)
-    if names and (table.id, names) not in _said:
-        _said.add((table.id, names))
-        _log.warning(
-            "%s: Great Expectations evaluates %s itself, with pandas: 5 to 20 ms of CPU time for each slice, and more "
-            "for large ones.",
-            table.id,
-            ", ".join(names),
-        )
-
-
-def _say_edits(table: TableSchema, checks: TableChecks) -> None:
-    """Say once which generated rules a suite changes: less is checked than the catalogue says."""
-    edits = checks.edits(table.id)
-    if edits and (table.id, edits) not in _said:
-        _said.add((table.id, edits))
-        _log.info("%s: its suite changes generated rules: %s.", table.id, ", ".join(edits))
-
-
-def require_rules(context: RunContext, tables: Iterable[TableSchema]) -> None:
+def require_rules(lake: ConnectorLake, tables: Iterable[TableSchema]) -> None:
     """Raise ConfigError or TableError if a rule is not valid for the captured tables, before a row is read."""
-    quality = context.config.quality
+    quality = lake.quality
     if quality.quality_enabled and (quality.quality_rules_path or quality.quality_rules):
-        table_checks(context, [streamed(table) for table in tables])
+        lake.checks([streamed(table) for table in tables])
 
 
-def rules_findings(context: RunContext) -> list[Finding]:
-    """Whether the user's rules are valid for the captured tables, which are read from the server; none without rules.
+def rules_findings(lake: ConnectorLake, captured: Sequence[TableSchema]) -> list[Finding]:
+    """Whether the user's rules are valid for the captured tables; none without rules.
 
     Rules are read and compiled for the tables' columns, so that an unknown one or a wrong type is found.
     """
-    quality = context.config.quality
+    quality = lake.quality
     folder = quality.quality_rules_path
     if not quality.quality_enabled or not (folder or quality.quality_rules):
         return []
+    tables = [streamed(table) for table in captured]
     try:
-        with context.source() as source:
-            tables = [streamed(table) for table in source.tables()]
-        checks = table_checks(context, tables)
+        checks = lake.checks(tables)
         files = read_rule_files(folder) if folder else RuleFiles()
     except CdcError as error:
         return [bad("rules", error.message, error.remedy)]
@@ -113,3 +73,16 @@ def _unused_rules(files: RuleFiles, tables: Sequence[TableId]) -> list[Finding]:
 def _nearest(wanted: str, names: Sequence[str]) -> str:
     near = get_close_matches(wanted, names, n=1)
     return f"Did you mean {near[0]}?" if near else "Correct the name, or capture the table."
+
+
+def judge_table(lake: ConnectorLake, checks: TableChecks, table: TableSchema) -> LakeJudgement:
+    """Have the rules judge a lake table as it is; what keeps them from that is in the result."""
+    started = time.monotonic()
+    try:
+        judged = LakeTable(lake.paths, lake.scope, table.id).judge(checks, table)
+    except (NotJudgedError, UnreadableError) as error:
+        return LakeJudgement(table.id, reason=f"{error.message} {error.remedy}".strip())
+    if judged is None:
+        return LakeJudgement(table.id, reason="it is not in the lake yet")
+    version, report = judged
+    return LakeJudgement(table.id, version, report, seconds=time.monotonic() - started)

@@ -1,50 +1,24 @@
-"""Checks made before anything is created: the selected tables, the folders to be written."""
+"""Whether the folders of a run can be written, and Java can be started, before anything is created."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable
 from pathlib import Path
 
-from cdc_core.config import ConnectorConfig
-from cdc_core.errors import ConfigError, LakeError, SparkLostError, TableError
+from cdc_core.errors import ConfigError, LakeError, SparkLostError
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.postgres import Finding, bad, good
-from cdc_core.schema import TableId, TableSchema
 from cdc_core.spark import check_programs, has_started, java_program
 
 # delta-rs makes a URL of a path: it decodes the first, replaces or drops the second and the last, and fails at others.
 _NOT_IN_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]|^\x00-\x1f\x7f]")
 
 
-def chosen_tables(captured: list[TableSchema], wanted: Sequence[TableId]) -> list[TableSchema]:
-    """The captured tables among ``wanted``. Raises TableError if one is not captured."""
-    names = {str(table.id): table.id for table in captured}
-    unknown = [str(name) for name in wanted if str(name) not in names]
-    if unknown:
-        near = get_close_matches(unknown[0], names, n=1)
-        raise TableError(
-            f"Not a captured table: {', '.join(unknown)}.",
-            f"Did you mean {near[0]}?"
-            if near
-            else "Check the name and the include and exclude lists in the connector file.",
-            unknown[0],
-        )
-    return [table for table in captured if table.id in wanted]
-
-
-def raise_bad(finding: Finding) -> None:
-    """Raise LakeError for a failed check."""
-    if not finding.ok:
-        raise LakeError(finding.found, finding.remedy)
-
-
-def lake_finding(config: ConnectorConfig) -> Finding:
+def lake_finding(path: str) -> Finding:
     """Whether the lake has a path, Delta tables can be at it, and a commit can be made in its folder."""
-    path = config.lake.lake_path
     if not path:
         return bad("lake", "wal2lake.lake.path is missing.", "Set it to a folder or URI, or set wal2lake.sinks.")
     unusable = None if _is_remote(path) else _NOT_IN_A_URL.search(os.path.abspath(path.removeprefix("file://")))
@@ -54,18 +28,18 @@ def lake_finding(config: ConnectorConfig) -> Finding:
     return folder_finding("lake", "wal2lake.lake.path", path, commits=True)
 
 
-def java_finding(config: ConnectorConfig, start: Callable[[], object]) -> Finding:
+def java_finding(settings: tuple[tuple[str, str], ...], start: Callable[[], object]) -> Finding:
     """Whether the Java, the Spark and the Python can be started that the environment names.
 
-    Spark itself is started by ``start`` where nothing shows that it can be: a first start downloads its jars, and
-    wal2lake.spark.* may keep it from starting.
+    ``settings`` are those of ``wal2lake.spark.*``, which may keep Spark from starting. It is started by ``start`` where
+    nothing shows that it can be: a first start downloads its jars.
     """
     java = java_program()
     if java.problem:
         return bad("java", java.problem, java.remedy)
     try:
-        check_programs(dict(config.engine.spark).get("spark.master", "local").startswith("local"))
-        if config.engine.spark or not has_started():
+        check_programs(dict(settings).get("spark.master", "local").startswith("local"))
+        if settings or not has_started():
             start()
     except (ConfigError, SparkLostError) as error:
         return bad("java", error.message, error.remedy)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cdc_core.config import ConnectorConfig, Database, Unmatched, unmatched
+from cdc_core.config.connector import ConnectorConfig
+from cdc_core.config.named import Database, Unmatched, unmatched
 from cdc_core.errors import ConfigError
 from cdc_core.postgres import Check, Context, Finding, Source, bad, doubtful
 from cdc_core.schema import TableSchema, streamed

@@ -7,13 +7,11 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.signals.own_file import own_signals
-from cdc_core.engine import answer_file
+from cdc_core.engine.stream.requests import answer_file
 from cdc_core.errors import InUseError, TableError, TransientError
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
@@ -29,16 +27,20 @@ _LOOK_SECONDS = 10.0
 
 
 def ask_stream(
-    context: RunContext, kind: str, asked: Mapping[TableId, Mapping[str, Any]], in_use: InUseError
+    signals: Path,
+    is_running: Callable[[], bool],
+    kind: str,
+    asked: Mapping[TableId, Mapping[str, object]],
+    in_use: InUseError,
 ) -> dict[TableId, dict[str, Any]]:
-    """Send one request for each table to the run that has the slot; returns its answers.
+    """Send one request for each table to the run that has the slot, by the file ``signals``; returns its answers.
+
+    ``is_running`` asks the server whether a run has the slot.
 
     Raises TableError with the first refusal, and InUseError if that run does not take requests from this state folder.
     """
-    signals = own_signals(context)
-    with context.source() as source:
-        if not source.is_in_use(context.slot):
-            raise in_use  # of the lake, by a run with another slot
+    if not is_running():
+        raise in_use  # of the lake, by a run with another slot
     ids = {table: str(uuid.uuid4()) for table in asked}
     files = {table: answer_file(signals.parent, ids[table]) for table in asked}
     try:
@@ -49,7 +51,7 @@ def ask_stream(
             append_signal(signals, json.dumps(line))
         _log.info("A stream is running: it is asked, and does this between two of its rounds.")
         _await_taken(signals, list(ids.values()), in_use)
-        return {table: _answer(context, files[table], table) for table in asked}
+        return {table: _answer(is_running, files[table], table) for table in asked}
     finally:
         for file in files.values():
             file.unlink(missing_ok=True)
@@ -59,11 +61,6 @@ def snapshot_of(table: TableId, answer: Mapping[str, Any]) -> SnapshotReport | N
     """Return the report of the table's re-read in an answer; None if it was not read."""
     found = answer["snapshot"]
     return None if found is None else SnapshotReport(**{**found, "table": table, "lsn": Lsn(found["lsn"])})
-
-
-def _is_running(context: RunContext) -> bool:
-    with context.source() as source:
-        return source.is_in_use(context.slot)
 
 
 def _quoted(table: TableId) -> str:
@@ -83,12 +80,12 @@ def _await_taken(signals: Path, ids: Sequence[str], in_use: InUseError) -> None:
         time.sleep(_NAP_SECONDS)
 
 
-def _answer(context: RunContext, file: Path, table: TableId) -> dict[str, Any]:
+def _answer(is_running: Callable[[], bool], file: Path, table: TableId) -> dict[str, Any]:
     deadline, looked, absent = time.monotonic() + _DONE_SECONDS, time.monotonic(), 0
     while time.monotonic() < deadline:
         if time.monotonic() - looked >= _LOOK_SECONDS:
             # A run that begins anew after a fault is away for a moment.
-            looked, absent = time.monotonic(), 0 if _is_running(context) else absent + 1
+            looked, absent = time.monotonic(), 0 if is_running() else absent + 1
         if absent > 1:
             raise TransientError(
                 f"The run ended before the request for {table} was finished.", "Run the command again."

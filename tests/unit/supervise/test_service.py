@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from cdc_core.assemble import service
-from cdc_core.assemble.service import Service, ServiceHooks
 from cdc_core.config.connector import from_entries
 from cdc_core.engine.reports import StreamReport, Until
 from cdc_core.errors import CommitConflictError, InUseError, SourceError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.sessions import Sessions
+from cdc_core.supervise import service
+from cdc_core.supervise.service import Service, ServiceHooks
 from tests.support.waits import patient
 
 LOST = UnreachableError("The connection was lost.", "Check it.")

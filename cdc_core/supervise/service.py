@@ -23,8 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from cdc_core.assemble.connector import Connector
-from cdc_core.assemble.metrics import meter
+from cdc_core.assemble import Connector, meter
 from cdc_core.engine import (
     Backoff,
     BatchReport,
@@ -103,11 +102,11 @@ class Service:
                 try:
                     return self._attempt()
                 except Exception as error:
-                    found = _ours(error)
-                    if found is None:
+                    fault = _ours(error)
+                    if fault is None:
                         raise
-                    if not self._waits(found):
-                        raise found from None
+                    if not self._waits(fault):
+                        raise fault from None
                     if self._hooks.should_stop():
                         return self._stopped()
         finally:
