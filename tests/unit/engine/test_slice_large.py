@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from cdc_core.errors import TransientError
@@ -446,6 +448,35 @@ def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> 
         if mode is DeleteMode.HARD:
             assert plain(twins.tables[0].rows) == plain(twins.source.rows)
     assert all(one.held(one.lake).has_deletion_vectors for one in twins.tables)
+
+
+@pytest.mark.parametrize("way", ["marked", "never marked"])
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_the_tasks_write_the_change_data_feed_of_the_whole(tmp_path: Path, mode: DeleteMode, way: str) -> None:
+    twins = Twins(tmp_path, mode, histories=100)
+    twins.load()
+    if way == "marked":
+        twins.mark_rows()
+    else:
+        twins.never_mark()
+    for one in twins.tables:
+        lake = one.held(one.lake)
+        lake.commit(definition=lake.definition.with_change_feed())
+    twins.change(2, 300)
+    parts, whole = twins.merge()
+    assert parts.error is None and whole.error is None
+    mine, theirs = (fed(one, outcome) for one, outcome in zip(twins.tables, (parts, whole), strict=True))
+    assert mine == theirs and len({kind for kind, _ in mine}) > 1
+
+
+def fed(one: OneTable, outcome: SliceOutcome) -> list[tuple[str, str]]:
+    """The changes of the version that an outcome committed, as deltalake reads them."""
+    assert outcome.applied is not None
+    version = outcome.applied.version
+    rows = pa.table(deltalake.DeltaTable(one.lake).load_cdf(version, version)).to_pylist()
+    own = ("_change_type", "_commit_version", "_commit_timestamp")
+    plain_rows = [(row["_change_type"], {name: row[name] for name in row if name not in own}) for row in rows]
+    return sorted((kind, repr(sorted(row.items()))) for kind, row in plain_rows)
 
 
 @pytest.mark.parametrize("few", [0.0, 1.0])
