@@ -69,7 +69,7 @@ class LakeOptions:
         64 * 1024 * 1024,
         "Size in bytes of the lake files of one table up to which a schema change rewrites them instead of using a "
         "Delta table feature. Also the size of files with changed rows from which rows are marked in deletion vectors, "
-        "where it is less than 64 KiB; with wal2lake.lake.features=widest files of any size are rewritten instead.",
+        "where it is less than 8 KiB; with wal2lake.lake.features=widest files of any size are rewritten instead.",
         parse=at_least(1),
     )
     merge_index_max_bytes: int = option(
@@ -92,8 +92,8 @@ class LakeOptions:
         "wal2lake.lake.history.minutes",
         15,
         "How long earlier versions of lake and changelog tables are kept for time travel. Replaced data files "
-        "are kept for an hour at least, for running queries; where they are more than 5 times the table's files and "
-        "10 MiB, the oldest only for this time, or 15 minutes. 0 to keep everything, if OPTIMIZE and VACUUM are run by "
+        "are kept for half an hour at least, for running queries; where they are more than twice the table's files and "
+        "1 MiB, the oldest only for this time, or 15 minutes. 0 to keep everything, if OPTIMIZE and VACUUM are run by "
         "other means.",
         parse=at_least(0),
     )

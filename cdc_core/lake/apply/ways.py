@@ -22,11 +22,11 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.index.key_positions import Hits
 from cdc_core.lake.rows.row_keys import KeyIndex
 
-MARK_BYTES = 64 << 10
-"""Touched files above which rows are marked. A rewritten file is on disk for the history at least: of 400 rounds with
-4 updates a table of 160 KiB leaves 63 MB if it is rewritten and 4 MB if rows are marked, for 16 and 28 CPU ms a round,
-one of 900 KiB 374 and 5 MB, for 43 and 35 CPU ms (``benchmarks/micro/bench_bytes.py``). Rows of files larger than this
-are found by the index of keys; of smaller ones the files are read, since they are rewritten."""
+MARK_BYTES = 8 << 10
+"""Touched files above which rows are marked. A rewritten file is on disk for the history at least: 450 rounds with 7
+updates leave 16 MB of data of a table of 34 KiB if it is rewritten, and 2 MB if rows are marked, for 7 and 8 CPU ms a
+round (``benchmarks/micro/bench_bytes.py``). Rows of files larger than this are found by the index of keys; of smaller
+ones the files are read, since they are rewritten."""
 
 
 class Positions(Protocol):

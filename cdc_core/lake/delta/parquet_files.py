@@ -179,9 +179,13 @@ class ParquetFiles:
         path = f"{name}-{uuid.uuid4()}.{layout.compression}.parquet"
         # With few rows a dictionary costs more time and bytes than it saves.
         has_dictionary = ready.num_rows >= _DICTIONARY_ROWS
+        stored = columns.to_file(ready)
+        if layout.omits_nulls:
+            used = [at for at, each in enumerate(stored.columns) if each.null_count < len(each)]
+            stored = stored.select(used or [0])  # a file without any column would have no rows
         with self._folder.open_output(path) as target:
-            with parquet_writer(target, columns.stored, layout, has_dictionary, statistics=not is_large) as writer:
-                writer.write_table(columns.to_file(ready))
+            with parquet_writer(target, stored.schema, layout, has_dictionary) as writer:
+                writer.write_table(stored)
             size = target.tell()
         if is_large:
             pa.default_memory_pool().release_unused()
@@ -207,7 +211,7 @@ class ParquetFiles:
             bounds, count, octets, is_large = Bounds(), 0, 0, has_large_values(rows)
             encoded = _stored_names(repeated_columns(rows), columns)
             with self._folder.open_output(path) as target:
-                with parquet_writer(target, columns.stored, layout, encoded, statistics=not is_large) as writer:
+                with parquet_writer(target, columns.stored, layout, encoded) as writer:
                     while rows is not None and count < rows_per_file and octets < (bytes_per_file or octets + 1):
                         writer.write_table(columns.to_file(rows))
                         bounds.cover(columns.shown(rows))
@@ -231,7 +235,7 @@ class ParquetFiles:
         count = 0
         with (
             self._folder.open_output(path) as target,
-            parquet_writer(target, columns.stored, Layout(), False, statistics=False) as writer,
+            parquet_writer(target, columns.stored, Layout(statistics=False), False) as writer,
         ):
             for rows in row_groups(batches, columns.schema, group_bytes):
                 writer.write_table(columns.to_file(rows))

@@ -25,14 +25,23 @@ _RELEASED = 32 << 20
 PAGE_ROWS = 2_000
 # A file of less is read as a whole as quickly, and rewritten if its rows change: small pages take a third more time.
 _PAGED_BYTES = 2 << 20
+# The file of a round that changes a few rows, of which a table that changes all the time keeps hundreds. Beginning a
+# frame of zstd for each column takes more time than the rest of it, and the footer, more bytes than the rows.
+_TINY_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a data file is compressed, and the most rows of its pages; None for the writer's own pages of a megabyte."""
+    """How a data file is compressed, and the most rows of its pages; None for the writer's own pages of a megabyte.
+
+    ``statistics``: whether its footer has those of each column, which the log has too. ``omits_nulls``: a column
+    without any value is not written; readers fill it, as one that was added later.
+    """
 
     compression: str = "zstd"
     page_rows: int | None = None
+    statistics: bool = True
+    omits_nulls: bool = False
 
     @classmethod
     def of(cls, first: pa.Table, *, is_local: bool) -> Layout:
@@ -42,12 +51,15 @@ class Layout:
         rows of 12 columns that takes 0.6 s of CPU from pages of 2,000 rows under zstd, 0.12 s from pages of 200 under
         Snappy; such files are up to 1.8 times as large. Only where pages are read at all: on a local disk.
         """
+        if first.nbytes <= _TINY_BYTES:
+            return cls("snappy", statistics=False, omits_nulls=True)
+        statistics = not has_large_values(first)
         if first.nbytes <= _PAGED_BYTES:
-            return cls()
+            return cls(statistics=statistics)
         ends = first.column(TO_LSN) if TO_LSN in first.schema.names else None
         if is_local and ends is not None and ends.null_count == len(ends):
-            return cls("snappy", 200)
-        return cls(page_rows=PAGE_ROWS)
+            return cls("snappy", 200, statistics)
+        return cls(page_rows=PAGE_ROWS, statistics=statistics)
 
     @property
     def pages(self) -> dict[str, int]:
@@ -95,21 +107,18 @@ def stepwise(parquet: pq.ParquetFile, columns: list[str], rows: int) -> Iterator
 
 
 def parquet_writer(
-    target: Any, schema: pa.Schema, layout: Layout, use_dictionary: bool | list[str], *, statistics: bool
+    target: Any, schema: pa.Schema, layout: Layout, use_dictionary: bool | list[str]
 ) -> pq.ParquetWriter:
-    """Return a writer of data files. ``statistics``: False if ``has_large_values``.
-
-    Without statistics there is no page index either, which would be as large.
-    """
+    """Return a writer of data files. Without statistics there is no page index either, which would be as large."""
     return pq.ParquetWriter(
         target,
         schema,
         compression=layout.compression,
         store_schema=False,
         use_dictionary=use_dictionary,
-        write_statistics=statistics,
-        write_page_index=statistics,
-        **(layout.pages if statistics else {}),
+        write_statistics=layout.statistics,
+        write_page_index=layout.statistics,
+        **(layout.pages if layout.statistics else {}),
     )
 
 

@@ -7,6 +7,7 @@ VACUUM knows no files of vectors and refuses tables with most features, so it is
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -17,15 +18,20 @@ from deltalake.exceptions import DeltaError
 
 from cdc_core.lake.delta.file_columns import CHANGES
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.schema.lake_schema import file_hours
+from cdc_core.lake.delta.vector_log import LOG
+from cdc_core.lake.schema.lake_schema import file_minutes
 
 # A file of vectors is written just before its commit, so one of this age that no commit names is not needed.
 _UNNAMED_HOURS = 24
 _LEAST_MINUTES = 15
-_TIMES, _MORE_BYTES = 5, 10 << 20
+_TIMES, _MORE_BYTES = 2, 1 << 20
+# Checkpoints this share of the history apart are kept for time travel; of a table that changes all the time each may be
+# larger than the data, because it names all files that were replaced within the retention.
+_CHECKPOINTS = 1 / 3
 # The second is what a run left that was killed while it made a commit.
 _TEMPORARY = re.compile(r"deletion_vector_[0-9a-f-]+\.bin|_commit_[0-9a-f-]+\.json\.tmp")
 _DATA = re.compile(r".+\.parquet")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
 
 _log = logging.getLogger(__name__)
 
@@ -33,33 +39,34 @@ _log = logging.getLogger(__name__)
 def clean(table: DeltaTable, history_minutes: int) -> None:
     """Remove log entries older than ``history_minutes``, and replaced data files that are not kept (``_Retention``).
 
-    Data files that no commit references are not removed.
+    Of checkpoints few are left. Data files that no commit references are not removed.
     """
     kept = _Retention.of(table, history_minutes)
     _clean_log(table)
+    _thin_checkpoints(table, 60 * history_minutes * _CHECKPOINTS)
     _remove(table, kept, {_TEMPORARY: _UNNAMED_HOURS, _DATA: None})
-    _remove_changes(table, kept.hours)
-    table.forget_removed(1000 * (time.time() - 3600 * kept.hours))
+    _remove_changes(table, kept.most_minutes)
+    table.forget_removed(1000 * (time.time() - 60 * kept.most_minutes))
 
 
 def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
     """``clean``, and remove unreferenced files older than ``unnamed_hours``; returns the number of files removed."""
     kept = _Retention.of(table, history_minutes)
-    oldest = max(kept.hours, unnamed_hours)
+    oldest = max(-(-kept.most_minutes // 60), unnamed_hours)
     _clean_log(table, checkpoint=True)
-    return _remove(table, kept, {_TEMPORARY: oldest, _DATA: oldest}) + _remove_changes(table, kept.hours)
+    return _remove(table, kept, {_TEMPORARY: oldest, _DATA: oldest}) + _remove_changes(table, kept.most_minutes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Retention:
-    """How long replaced files are kept: for ``hours``, for queries that run; only for ``minutes`` beyond ``octets``.
+    """How long replaced files are kept: ``most_minutes``, for queries that run; only ``minutes`` beyond ``octets``.
 
     Within the history versions can be opened, so every file of theirs is kept. After it only a query that has opened
-    such a version needs them. A small table that changes all the time would keep hundreds of times its size for an
-    hour, and a query of it does not take so long.
+    such a version needs them. A small table that changes all the time would keep hundreds of times its size, and a
+    query of it does not take so long.
     """
 
-    hours: int
+    most_minutes: int
     minutes: int
     octets: int
 
@@ -67,19 +74,19 @@ class _Retention:
     def of(cls, table: DeltaTable, history_minutes: int) -> _Retention:
         live = sum(file.size for file in table.files)
         minutes = max(history_minutes, _LEAST_MINUTES)
-        return cls(file_hours(history_minutes), minutes, _TIMES * live + _MORE_BYTES)
+        return cls(file_minutes(history_minutes), minutes, _TIMES * live + _MORE_BYTES)
 
     def is_over(self, seconds: float, octets: int) -> bool:
         """Whether a file that was replaced so long ago goes, with the bytes of those replaced since and its own."""
-        return seconds >= 3600 * self.hours or (seconds >= 60 * self.minutes and octets > self.octets)
+        return seconds >= 60 * (self.minutes if octets > self.octets else self.most_minutes)
 
 
-def _remove_changes(table: DeltaTable, hours: int) -> int:
+def _remove_changes(table: DeltaTable, minutes: int) -> int:
     """Remove change data files of this age; returns their number. No later commit names a file once it is written."""
     gone = list[str]()
     with suppress(FileNotFoundError):
         listed = table.folder.listed(CHANGES)
-        gone = [f"{CHANGES}/{name}" for name, changed, _ in listed if time.time() - changed >= 3600 * hours]
+        gone = [f"{CHANGES}/{name}" for name, changed, _ in listed if time.time() - changed >= 60 * minutes]
         table.folder.delete(gone)
     return len(gone)
 
@@ -95,6 +102,21 @@ def _clean_log(table: DeltaTable, *, checkpoint: bool = False) -> None:
         name = type(error).__name__
         _log.warning("Old log entries of %s were not removed; the next attempt follows (%s).", table.path, name)
     table.refresh()
+
+
+def _thin_checkpoints(table: DeltaTable, seconds: float) -> None:
+    """Remove checkpoints that are less than ``seconds`` after another; the newest two stay.
+
+    A version is then read from an earlier checkpoint on: the log has all entries since the oldest.
+    """
+    found = sorted((changed, name) for name, changed, _ in table.folder.listed(LOG) if _CHECKPOINT.fullmatch(name))
+    before, gone = -math.inf, list[str]()
+    for changed, name in found[:-2]:
+        if changed < before + seconds:
+            gone.append(f"{LOG}/{name}")
+        else:
+            before = changed
+    table.folder.delete(gone)
 
 
 def _remove(table: DeltaTable, kept: _Retention, unnamed_hours: Mapping[re.Pattern[str], int | None]) -> int:

@@ -7,9 +7,9 @@ that hundreds of tables changed by the same rounds are not compacted in the same
 changing data; a crash before it leaves unreferenced files, which VACUUM removes.
 
 Log entries are removed when they are older than ``wal2lake.lake.history.minutes``, replaced files when they are that
-old and an hour, or large in sum (``cleaning``). Tables are created with the history and at least an hour as their own
-retention, so that their checkpoints expire both too. A log is listed at every commit, so an unbounded one would make
-each round slower than the one before.
+old and half an hour, or large in sum (``cleaning``). Tables are created with the history and at least half an hour as
+their own retention, so that their checkpoints expire both too. A log is listed at every commit, so an unbounded one
+would make each round slower than the one before.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def lake_properties(history_minutes: int) -> dict[str, str]:
     kept = {_CHECKPOINTS: str(_CHECKPOINT_INTERVAL)}
     if history_minutes:
         kept["delta.logRetentionDuration"] = f"interval {history_minutes} minutes"
-        kept["delta.deletedFileRetentionDuration"] = f"interval {file_hours(history_minutes)} hours"
+        kept["delta.deletedFileRetentionDuration"] = f"interval {file_minutes(history_minutes)} minutes"
     return kept
 
 
@@ -51,9 +51,9 @@ def phase(path: str, period: int) -> int:
     return zlib.crc32(path.encode()) % period
 
 
-def file_hours(history_minutes: int) -> int:
-    """Return the hours to keep replaced data files: the history, at least one hour, for running queries."""
-    return max(1, -(-history_minutes // 60))
+def file_minutes(history_minutes: int) -> int:
+    """Return the minutes to keep replaced data files: the history, at least half an hour, for running queries."""
+    return max(30, history_minutes)
 
 
 def changelog_properties(history_minutes: int) -> dict[str, str]:

@@ -34,7 +34,7 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_table import log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import is_its_turn, maintain_after
-from cdc_core.lake.schema.lake_schema import file_hours, lake_properties
+from cdc_core.lake.schema.lake_schema import file_minutes, lake_properties
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
 
@@ -208,7 +208,7 @@ class RoundLog:
 
     def _expire(self, log: DeltaTable) -> None:
         """Remove rounds older than any version that can still be read, from files that mostly contain such rounds."""
-        before = datetime.now(UTC) - timedelta(hours=2 * file_hours(self._history))
+        before = datetime.now(UTC) - timedelta(minutes=2 * file_minutes(self._history) + 60)
 
         def attempt() -> None:
             gone: list[DataFile] = []

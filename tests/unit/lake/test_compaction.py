@@ -8,8 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cdc_core.lake.delta.data_file import DataFile
@@ -108,21 +110,32 @@ def test_compaction_gives_way(table: DeltaTable, monkeypatch: pytest.MonkeyPatch
     assert len(table.files) == 15
 
 
+def test_a_file_of_few_rows_omits_columns_without_values(table: DeltaTable) -> None:
+    some = table.write(pa.table({"id": [1, 2], "text": pa.nulls(2, pa.string())}))
+    none = table.write(pa.table({"id": pa.nulls(3, pa.int64()), "text": pa.nulls(3, pa.string())}))
+    assert pq.read_schema(Path(table.path, some.path)).names == ["id"]
+    table.commit([some, none])
+    assert table.read(none).to_pydict() == {"id": [None] * 3, "text": [None] * 3}
+    assert table.read(some, ["text"]).to_pydict() == {"text": [None] * 2}
+    others = deltalake.DeltaTable(table.path).to_pyarrow_table()
+    assert others.sort_by("id").to_pydict() == {"id": [1, 2, None, None, None], "text": [None] * 5}
+
+
 def test_what_was_replaced_goes_when_it_is_old_enough(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     grow(table, *range(16))
     compact(table)
     unnamed = table.write(rows(99))
     names = {file.name for file in Path(table.path).glob("*.parquet")}
     clean(table, 15)
-    assert {file.name for file in Path(table.path).glob("*.parquet")} == names, "nothing is an hour old"
-    monkeypatch.setattr("cdc_core.lake.maintenance.cleaning.file_hours", lambda minutes: 0)
+    assert {file.name for file in Path(table.path).glob("*.parquet")} == names, "nothing is old"
+    monkeypatch.setattr("cdc_core.lake.maintenance.cleaning.file_minutes", lambda minutes: 0)
     clean(table, 15)
     left = {file.name for file in Path(table.path).glob("*.parquet")}
     assert left == {table.files[0].path, unnamed.path}, "what no commit named yet is left alone"
     assert ids(table) == list(range(16))
 
 
-def test_many_replaced_files_go_after_the_history_and_few_after_an_hour(
+def test_many_replaced_files_go_after_the_history_and_few_after_half_an_hour(
     table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last replaced ones stay, as many bytes as are allowed."""
@@ -141,7 +154,7 @@ def test_many_replaced_files_go_after_the_history_and_few_after_an_hour(
     assert left_after(19) == 8, "a version within the history can be opened"
     assert left_after(21, 1 << 20) == 8
     assert left_after(21) == 1 + 3
-    assert left_after(61, 1 << 20) == 1
+    assert left_after(31, 1 << 20) == 1
     assert ids(table) == [7]
 
 
@@ -158,6 +171,24 @@ def test_log_entries_go_with_their_age(table: DeltaTable) -> None:
     assert left[0] >= 40 and left[-1] == table.version
     again = DeltaTable.open(table.path)
     assert again is not None and again.txn("a") == 119 and ids(table) == list(range(120))
+
+
+def test_few_checkpoints_stay_and_every_version_can_be_read(table: DeltaTable) -> None:
+    """Ten checkpoints a minute apart, of a history of fifteen: one for five minutes, and the newest two."""
+    log, now = Path(table.path, "_delta_log"), time.time()
+    for number in range(30):
+        grow(table, number)
+        if number % 3 == 0:
+            table.raw().create_checkpoint()
+            os.utime(log / f"{table.version:020}.checkpoint.parquet", (now - 60 * (10 - number / 3),) * 2)
+    before = len(list(log.glob("*.checkpoint.parquet")))
+    clean(table, 15)
+    left = sorted(int(each.name[:20]) for each in log.glob("*.checkpoint.parquet"))
+    assert before == 10 and left == [1, 16, 25, 28]
+    for number in range(30):
+        assert sorted(
+            deltalake.DeltaTable(table.path, version=number + 1).to_pyarrow_table()["id"].to_pylist()
+        ) == list(range(number + 1))
 
 
 def test_each_table_is_tidied_in_versions_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,8 +282,8 @@ def test_cleaning_keeps_what_is_in_use_and_removes_the_rest(table: DeltaTable, m
         return {path.name for path in Path(table.path).iterdir() if path.is_file()}
 
     clean(table, 15)
-    assert len(names()) == 3 + 6 + 1, "nothing is an hour old"
-    monkeypatch.setattr("cdc_core.lake.maintenance.cleaning.file_hours", lambda minutes: 0)
+    assert len(names()) == 3 + 6 + 1, "nothing is old"
+    monkeypatch.setattr("cdc_core.lake.maintenance.cleaning.file_minutes", lambda minutes: 0)
     again = DeltaTable.open(table.path)
     assert again is not None
     time.sleep(0.01)

@@ -93,5 +93,5 @@ def test_names_that_differ_by_case_alone_are_refused_at_any_depth() -> None:
 def test_history_is_a_property_of_the_table() -> None:
     assert lake_properties(0).keys() == {"delta.checkpointInterval"}
     assert lake_properties(15)["delta.logRetentionDuration"] == "interval 15 minutes"
-    assert lake_properties(15)["delta.deletedFileRetentionDuration"] == "interval 1 hours"
-    assert lake_properties(90)["delta.deletedFileRetentionDuration"] == "interval 2 hours"
+    assert lake_properties(15)["delta.deletedFileRetentionDuration"] == "interval 30 minutes"
+    assert lake_properties(90)["delta.deletedFileRetentionDuration"] == "interval 90 minutes"

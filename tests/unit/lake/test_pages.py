@@ -179,7 +179,7 @@ def test_the_offset_index_is_read_as_thrift_reads_it(pages: list[tuple[int, int,
 
 @pytest.mark.parametrize(
     ("ended", "rows", "codec", "page"),
-    [(None, 60_000, "SNAPPY", 200), (7, 60_000, "ZSTD", 2_000), (None, 100, "ZSTD", 100)],
+    [(None, 60_000, "SNAPPY", 200), (7, 60_000, "ZSTD", 2_000), (None, 1_000, "ZSTD", 1_000)],
     ids=["versions that can end", "versions that have ended", "a small file"],
 )
 def test_a_version_that_can_end_is_in_a_small_page(
