@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdc_core.assemble.at_commit import at_commit_if_too_large
 from cdc_core.assemble.context import RunContext
@@ -53,6 +53,7 @@ from cdc_core.snapshot import (
     SnapshotReport,
     mode_actions,
 )
+from cdc_core.spark import GivenSession, Session, StartSession
 
 if TYPE_CHECKING:  # loads Arrow, which most callers do not need
     from cdc_core.lake import Cut, OpenedLake
@@ -131,7 +132,7 @@ class Connector:
         """
         return status.check(self._context, administrator)
 
-    def spark(self) -> Any:
+    def spark(self) -> Session:
         """The process's Spark session; it is started with the connector's settings if none is running."""
         return self._context.spark()
 
@@ -146,7 +147,7 @@ class Connector:
 
     def initial_snapshot(
         self,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: OnProgress | None = None,
         on_notification: OnNotification | None = None,
         handover: Handover | None = None,
@@ -165,7 +166,7 @@ class Connector:
     def snapshot(
         self,
         tables: Sequence[TableId] | None = None,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: OnProgress | None = None,
         on_notification: OnNotification | None = None,
     ) -> list[SnapshotReport]:
@@ -196,7 +197,7 @@ class Connector:
     def incremental_snapshot(
         self,
         ranges: Sequence[str | TableId | KeyRange],
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: Callable[[IncrementalProgress], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
         wait_seconds: float = 600.0,
@@ -237,7 +238,7 @@ class Connector:
     def stream(
         self,
         until: Until,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_batch: Callable[[BatchReport], None] | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
@@ -266,7 +267,7 @@ class Connector:
     def replay(
         self,
         table: TableId,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: OnProgress | None = None,
         accept: Sequence[str] = (),
         accept_all: bool = False,
@@ -400,7 +401,7 @@ class Connector:
     def maintain(
         self,
         tables: Sequence[TableId] | None = None,
-        spark: Callable[[], Any] | None = None,
+        spark: StartSession | None = None,
         on_table: Callable[[MaintainReport], None] | None = None,
     ) -> list[MaintainReport]:
         """Optimize and vacuum the Delta tables of captured tables (None: all in the lake, and the connector's own).

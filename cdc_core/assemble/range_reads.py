@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from cdc_core.assemble.context import RunContext
 from cdc_core.postgres import ChunkConnection, Source, connection_string
 from cdc_core.snapshot import ChunkReader, RangeReader, RangeReads, ReadRange, UnsentChanges, parallel_ranges
-from cdc_core.spark import parallelism
+from cdc_core.spark import StartSession, parallelism
 
 
 def chunk_reader(context: RunContext) -> ChunkReader:
@@ -21,7 +18,7 @@ def chunk_reader(context: RunContext) -> ChunkReader:
 def range_reads(
     context: RunContext,
     source: Source,
-    spark: Callable[[], Any],
+    spark: StartSession,
     unsent: UnsentChanges | None,
     *,
     beside_rounds: bool,

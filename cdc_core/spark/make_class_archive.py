@@ -60,7 +60,8 @@ def _train(folder: Path, java_options: str) -> None:
     settings = {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.extraJavaOptions": java_options}
     spark = get_session(settings)
     _work(spark, folder)
-    process = spark.sparkContext._gateway.proc
+    gateway: Any = spark.sparkContext._gateway
+    process = gateway.proc
     spark.stop()
     process.stdin.close()
     process.wait(_SECONDS)

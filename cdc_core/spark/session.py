@@ -18,7 +18,7 @@ from functools import cached_property
 from glob import glob
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext, accumulators, java_gateway
@@ -100,11 +100,15 @@ def get_session(extra: Mapping[str, str] | None = None) -> SparkSession:
 
     Raises ConfigError if Java is missing or does not start, SparkLostError if it was ended while it started.
     """
-    return get_context(extra).session
+    return _lazy_session(extra).session
 
 
-def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
+def get_context(extra: Mapping[str, str] | None = None) -> SparkSession:
     """As ``get_session``, but starts only the context: a session takes two more seconds, and tasks do not need one."""
+    return cast(SparkSession, _lazy_session(extra))
+
+
+def _lazy_session(extra: Mapping[str, str] | None) -> LazySession:
     settings = spark_conf(extra)
     check_programs(settings["spark.master"].startswith("local"))
     conf = SparkConf()
@@ -116,8 +120,9 @@ def get_context(extra: Mapping[str, str] | None = None) -> LazySession:
             if SparkContext._gateway is None:
                 # Java (VACUUM, for example) also prints to stdout, which is for a command's own output.
                 pipes = {"stdout": stderr, "stderr": stderr}
-                java_gateway.Popen = JavaProcess
-                SparkContext._ensure_initialized(gateway=launch_gateway(conf, pipes))
+                setattr(java_gateway, "Popen", JavaProcess)  # noqa: B010  (a module's own import, to type checkers)
+                gateway: Any = launch_gateway
+                SparkContext._ensure_initialized(gateway=gateway(conf, pipes))
             context = SparkContext.getOrCreate(conf)
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -186,7 +191,7 @@ def forget_lost() -> None:
 def _quiet_accumulators() -> None:
     """Let the server that gets Spark's accumulators print no stack when Java ends: its connection ends then."""
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
-        server.handle_error = lambda self, request, address: None
+        setattr(server, "handle_error", lambda self, request, address: None)  # noqa: B010  (a method, to type checkers)
 
 
 class LazySession:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ from cdc_core.snapshot import (
     LakeProgress,
     Notifier,
     RangeFacts,
+    RangeRead,
     RangeReads,
     RangeReport,
     ScanStatus,
@@ -179,8 +181,9 @@ class RangeJob:
         """
         failed: CdcError | None = None
         while True:
-            for each in [one for one in self._ranges if one.reading is not None and one.reading.done()]:
-                failed = self._note_read(each) or failed
+            for each in self._ranges:
+                if each.reading is not None and each.reading.done():
+                    failed = self._note_read(each, each.reading) or failed
             unread = [one for one in self._ranges if not one.is_staged and one.report is None and one.reading is None]
             left = [one for one in unread if one.key.table not in self.locked]
             running = sum(one.reading is not None for one in self._ranges)
@@ -266,10 +269,9 @@ class RangeJob:
         text = ProgressLog(self._lake.paths.incremental, 0).read()
         return {(one.request, one.number): one.reason for one in LakeProgress.from_json(text).discarded}
 
-    def _note_read(self, each: RequestedRange) -> CdcError | None:
+    def _note_read(self, each: RequestedRange, reading: Future[RangeRead]) -> CdcError | None:
         """Take note of a reading that has ended; returns the error because of which the job ends."""
-        assert each.reading is not None
-        reading, each.reading = each.reading, None
+        each.reading = None
         try:
             found = reading.result()
         except LockedError as error:

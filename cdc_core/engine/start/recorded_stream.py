@@ -85,10 +85,11 @@ class RecordedStream:
             return
         if self._proof.mismatch is not None:
             self._accept(self._proof.mismatch)
-        if self._proof.record is None:
+        record = self.record
+        if record is None:
             self._record_first()
         else:
-            self._bring_up_to_date()
+            self._bring_up_to_date(record)
         self._expect_server()
         self._advance()
 
@@ -110,7 +111,9 @@ class RecordedStream:
             return
         with connect(self._lake.postgres, replication=True) as replication:
             self.check_connection(replication)
-        self._bring_up_to_date()
+        record = self.record
+        if record is not None:
+            self._bring_up_to_date(record)
         self._source.expect(self._facts.system_id, self._facts.timeline)
 
     def watch(self) -> CommitWatch:
@@ -154,9 +157,8 @@ class RecordedStream:
             present.timeline,
         )
 
-    def _bring_up_to_date(self) -> None:
-        record, present = self.record, self._present()
-        assert record is not None
+    def _bring_up_to_date(self, record: StreamRecord) -> None:
+        present = self._present()
         # With another publication or other parameters the last transaction need not be sent again.
         last = record.last if present.asked == record.asked else None
         now = replace(
