@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from cdc_core.errors import CommitConflictError, TransientError, UnreadableError
+from cdc_core.errors import CommitConflictError, MissingRowsError, TransientError, UnreadableError
 from cdc_core.lake.delta.table import DeltaTable
 
 Result = TypeVar("Result")
@@ -16,7 +16,7 @@ _ATTEMPTS = 8
 def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
     """Run ``attempt``; after a conflict with another commit, refresh the tables and repeat it.
 
-    So also after a file could not be read, if the tables have newer versions.
+    So also after a file could not be read or rows were absent, if the tables have newer versions.
 
     Raises TransientError after eight conflicts.
     """
@@ -31,8 +31,9 @@ def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
                 ) from None
             for table in tables:
                 table.refresh()
-        except UnreadableError:
-            # The version was only expected to be the newest (``opened_to_commit``): its files may be removed since.
+        except (UnreadableError, MissingRowsError):
+            # The version was only expected to be the newest (``opened_to_commit``): its files may be removed since, and
+            # rows that another worker has written are not in it.
             if not left or not any(_has_newer(table) for table in tables):
                 raise
     raise AssertionError("unreachable")

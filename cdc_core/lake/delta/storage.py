@@ -110,8 +110,8 @@ def options_for(path: str, given: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def copies_for(path: str) -> MachineFolder | None:
-    """Return this machine's folder of copies of a path's files; None if there is none."""
-    if isinstance(path, Location) and path.storage.copies:
+    """Return this machine's folder of copies of a path's files; None if there is none, and for a local path."""
+    if isinstance(path, Location) and is_s3(path) and path.storage.copies:
         return _folder(path.storage.copies, path.storage.copies_max_bytes)
     return None
 

@@ -4,7 +4,7 @@ import pickle
 
 from cdc_core.config.connector import load
 from cdc_core.lake.delta.folder import delta_uri
-from cdc_core.lake.delta.storage import LOG_STORE, Location, Storage, options_for, reach, spark_settings
+from cdc_core.lake.delta.storage import LOG_STORE, Location, Storage, copies_for, options_for, reach, spark_settings
 from cdc_core.lake.paths import LakePaths
 from cdc_core.option import Secret
 from cdc_core.schema.table import TableId
@@ -34,6 +34,13 @@ def test_both_engines_get_the_same_settings():
     # What is not said is left to the engines' defaults, but for the condition of a commit.
     assert Storage().for_delta_rs() == {"aws_conditional_put": "etag"}
     assert Storage().for_hadoop() == {}
+
+
+def test_only_what_is_in_a_store_has_copies_on_the_machine(tmp_path):
+    """Workers ask the log of a local table in each round, as it costs nothing: other programs may have written."""
+    storage = Storage(copies=str(tmp_path / "objects"), copies_max_bytes=1 << 20)
+    assert copies_for(Location("s3://bucket/lake/t", storage)) is not None
+    assert copies_for(Location(str(tmp_path / "lake" / "t"), storage)) is None
 
 
 def test_a_path_carries_its_settings_to_tasks_and_shows_no_secret():

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.errors import CommitConflictError, LakeError, TransientError, UnreadableError
+from cdc_core.errors import CommitConflictError, LakeError, MissingRowsError, TransientError, UnreadableError
+from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.opened import keep, opened
 from cdc_core.lake.delta.row_count import held_rows, row_count
 from cdc_core.lake.delta.table import DeltaTable
@@ -125,6 +126,23 @@ def test_a_conflict_is_found_several_commits_later(table: DeltaTable) -> None:
     with pytest.raises(CommitConflictError):
         add(other, 1, txns={"c": 1, "a": 10})
     assert ids(table) == list(range(1, 8))
+
+
+def test_rows_are_absent_only_in_the_newest_version(table: DeltaTable) -> None:
+    """A version that was only expected to be the newest lacks what another worker has written."""
+    other, versions = again(table), list[int]()
+
+    def needs(number: int) -> int:
+        versions.append(other.version)
+        if len(other.files) < number:
+            raise MissingRowsError("t", 1, 5)
+        return other.version
+
+    add(table, 1)
+    assert on_conflict(lambda: needs(1), other) == 1
+    with pytest.raises(MissingRowsError):
+        on_conflict(lambda: needs(2), other)
+    assert versions == [0, 1, 1]
 
 
 @pytest.mark.parametrize("data_change", [True, False])
