@@ -79,10 +79,10 @@ class _RowIdentity:
 
 def _old_rows(lake: DeltaTable, removed: Sequence[DataFile], marked: Sequence[MarkedRows]) -> Iterator[pa.Table]:
     yield from _rows(lake, removed)
-    for each in marked:
-        rows = max(1, _READ_BYTES * lake.row_count(each.file) // max(1, lake.bytes_in_memory(each.file)))
-        for start in range(0, len(each.places), rows):
-            yield lake.read_at(each.file, each.places[start : start + rows])
+    for marks in marked:
+        rows = max(1, _READ_BYTES * lake.row_count(marks.file) // max(1, lake.bytes_in_memory(marks.file)))
+        for start in range(0, len(marks.places), rows):
+            yield lake.read_at(marks.file, marks.places[start : start + rows])
 
 
 def _rows(lake: DeltaTable, files: Sequence[DataFile]) -> Iterator[pa.Table]:
@@ -117,6 +117,6 @@ def _repeats(codes: np.ndarray) -> np.ndarray:
     """Return how often each number is at earlier places. Shape: int64[N] -> int64[N]"""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
-    found = np.empty(len(codes), dtype=np.int64)
-    found[order] = np.arange(len(codes)) - np.searchsorted(ordered, ordered)
-    return found
+    repeats = np.empty(len(codes), dtype=np.int64)
+    repeats[order] = np.arange(len(codes)) - np.searchsorted(ordered, ordered)
+    return repeats

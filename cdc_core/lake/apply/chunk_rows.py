@@ -92,7 +92,7 @@ class ChunkRows:
 
 
 def _fields(schema: pa.Schema) -> list[tuple[str, pa.Field]]:
-    return [(each.name, each) for each in schema]
+    return [(field.name, field) for field in schema]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def chunk_states(
     """
     mode = mode_of(schema.names)
     reads = [chunk.reads(schema) for chunk in chunks]
-    every = pa.concat_tables([conform(each, reads[0].schema) for each in (*reads, changes)]).combine_chunks()
-    owner = np.concatenate([np.full(each.num_rows, number) for number, each in enumerate(reads)]).astype(np.int64)
+    every = pa.concat_tables([conform(part, reads[0].schema) for part in (*reads, changes)]).combine_chunks()
+    owner = np.concatenate([np.full(read.num_rows, number) for number, read in enumerate(reads)]).astype(np.int64)
     hides = np.stack([hidden(changes, chunk.visible) for chunk in chunks]) if changes.num_rows else None
     kept = _kept(every, owner, hides, KeyColumns.of(key, schema), len(chunks))
     rows = every if kept.all() else every.filter(pa.array(kept))
@@ -165,16 +165,16 @@ def without_keys(
 
     Shape: keys[K] with the columns of ``KeyColumns.read``
     """
-    index, wanted = KeyIndex.of(key, keys)[0], pa.schema([schema.field(name) for name in key.read])
+    index, key_schema = KeyIndex.of(key, keys)[0], pa.schema([schema.field(name) for name in key.read])
 
     def rest(rows: pa.Table) -> pa.Table:
-        return rows.filter(pa.array(index.match(conform(rows, wanted)) < 0))
+        return rows.filter(pa.array(index.match(conform(rows, key_schema)) < 0))
 
     left = []
     for number, chunk in enumerate(chunks):
         gone = None if chunk.gone is None else rest(chunk.gone)
         if are_gone and number == len(chunks) - 1:
-            gone = pa.concat_tables([conform(each, wanted) for each in (gone, keys) if each is not None])
+            gone = pa.concat_tables([conform(part, key_schema) for part in (gone, keys) if part is not None])
         left.append(replace(chunk, rows=rest(chunk.rows), gone=gone))
     if not changes.num_rows:
         return left, changes
@@ -187,14 +187,14 @@ def without_keys(
 def moved_unsent(changes: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
     """Return the distinct keys to which changes moved a row with unsent columns: the columns ``KeyColumns.read``."""
     columns = KeyColumns.of(key, schema)
-    wanted = pa.schema([schema.field(name) for name in columns.read])
+    key_schema = pa.schema([schema.field(name) for name in columns.read])
     bare = np.zeros(changes.num_rows, dtype=bool)
     for mask in unsent(changes).values():
         bare |= mask
     some = changes.filter(pa.array(bare & is_op(changes, "u") & validity(column(changes, "before"))))
     if not some.num_rows:
-        return wanted.empty_table()
-    after, before = (conform(image(some, name), wanted) for name in ("after", "before"))
+        return key_schema.empty_table()
+    after, before = (conform(image(some, name), key_schema) for name in ("after", "before"))
     after = _with_unsent_keys(after, before, some, columns)
     _, codes = KeyIndex.of(columns, pa.concat_tables([after, before]).combine_chunks())
     new, old = codes[: some.num_rows], codes[some.num_rows :]

@@ -91,19 +91,19 @@ def keeps_rows(lake: DeltaTable, schema: pa.Schema) -> bool:
 
 def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Schema:
     """Return the snapshot's columns, those that only the lake has, and the snapshot's metadata columns."""
-    names = {each.name.lower() for each in snapshot}
-    retired = [each for each in image_schema(lake) if each.name.lower() not in names] if kept.keeps_dropped else []
-    own = [each for each in snapshot if each.name in OWN_NAMES or each.name == RESCUED]
-    return pa.schema([*[each for each in snapshot if each not in own], *retired, *own])
+    names = {field.name.lower() for field in snapshot}
+    retired = [field for field in image_schema(lake) if field.name.lower() not in names] if kept.keeps_dropped else []
+    own = [field for field in snapshot if field.name in OWN_NAMES or field.name == RESCUED]
+    return pa.schema([*[field for field in snapshot if field not in own], *retired, *own])
 
 
 def check_modes(lake: pa.Schema, snapshot: pa.Schema, table: TableId) -> None:
     """Raise TableError if rows of the lake's mode cannot be converted to the snapshot's mode."""
-    found, wanted = mode_of(lake.names), mode_of(snapshot.names)
-    if found not in (DeleteMode.HARD, wanted):
+    lake_mode, snapshot_mode = mode_of(lake.names), mode_of(snapshot.names)
+    if lake_mode not in (DeleteMode.HARD, snapshot_mode):
         raise TableError(
-            f"The lake table of {table} is in delete mode {found.value}, whose rows lack the data that mode "
-            f"{wanted.value} needs.",
+            f"The lake table of {table} is in delete mode {lake_mode.value}, whose rows lack the data that mode "
+            f"{snapshot_mode.value} needs.",
             f"Move the table's lake folder away and run wal2lake snapshot with {table}.",
             str(table),
         )
@@ -119,22 +119,22 @@ def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kep
 
 def adapted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert lake rows to another schema and its delete mode; unrepresentable values go to ``__rescued``."""
-    wanted = mode_of(schema.names)
-    if mode_of(rows.schema.names) is not wanted:
-        rows = as_live(rows, wanted)
+    mode = mode_of(schema.names)
+    if mode_of(rows.schema.names) is not mode:
+        rows = as_live(rows, mode)
     texts = texts_of(column(rows, RESCUED))
-    held = {each.name.lower(): each for each in rows.schema}
-    for each in image_schema(schema):
-        have = held.get(each.name.lower())
-        if have is None or holds(each.type, have.type):
+    by_name = {field.name.lower(): field for field in rows.schema}
+    for field in image_schema(schema):
+        have = by_name.get(field.name.lower())
+        if have is None or holds(field.type, have.type):
             continue
         place = rows.schema.get_field_index(have.name)
         values = column(rows, have.name)
         text = _texts(values)
         if text is not None:
-            texts[each.name] = text
-        rows = rows.set_column(place, pa.field(have.name, each.type), pa.nulls(rows.num_rows, each.type))
-    names = {each.name for each in image_schema(schema)}
+            texts[field.name] = text
+        rows = rows.set_column(place, pa.field(have.name, field.type), pa.nulls(rows.num_rows, field.type))
+    names = {field.name for field in image_schema(schema)}
     texts = {name: values for name, values in texts.items() if name in names}
     place = rows.schema.get_field_index(RESCUED)
     return conform(rows.set_column(place, rows.schema.field(place), rescued_of(texts, rows.num_rows)), schema)
@@ -147,11 +147,11 @@ def earlier(rows: pa.Table, kept: KeptRows) -> pa.Table:
     """
     for name in LSN_COLUMNS if kept.epochs else ():
         if name in rows.schema.names:
-            held = column(rows, name)
-            lsn = held.fill_null(0).to_numpy(zero_copy_only=False)
+            values = column(rows, name)
+            lsn = values.fill_null(0).to_numpy(zero_copy_only=False)
             # Below this there is no room for a further epoch: the order among epochs so long ago is given up.
             moved = np.where(lsn < -MOST_EARLIER, lsn, lsn - kept.earlier_by)
-            rows = with_column(rows, name, pa.array(moved, pa.int64(), mask=~validity(held)))
+            rows = with_column(rows, name, pa.array(moved, pa.int64(), mask=~validity(values)))
     return rows
 
 
@@ -181,7 +181,7 @@ class _WrittenFiles:
         """Write rows, or keep them for the next file."""
         if rows.num_rows:
             self._held.append(rows)
-        if sum(each.nbytes for each in self._held) > self._most_bytes:
+        if sum(part.nbytes for part in self._held) > self._most_bytes:
             self._write()
 
     @property
@@ -209,9 +209,9 @@ def _soft(
             rows = rows.filter(pa.array(~(is_live(rows) & is_after(rows, kept.at))))
             parts.add(rows, row_hashes(columns.parts(rows)), is_new=False)
     gone = _WrittenFiles(lake, parts)
-    for held, shown in parts:
+    for lake_rows, shown in parts:
         index, _ = KeyIndex.of(columns, shown.select(columns.read).combine_chunks())
-        rows = held.filter(pa.array(index.match(held.select(columns.read)) < 0))
+        rows = lake_rows.filter(pa.array(index.match(lake_rows.select(columns.read)) < 0))
         gone.add(marked(rows, np.flatnonzero(is_live(rows)), kept.at))
     return MergedFiles(parts.schema, [*files, *gone.files], list(lake.files), [])
 
@@ -237,20 +237,20 @@ def _history(
             past.add(rows.filter(pa.array(~live)))
             rows = rows.filter(pa.array(live))
             parts.add(rows, row_hashes([column(rows, name) for name in names]), is_new=False)
-    for held, shown in parts:
+    for lake_rows, shown in parts:
         coder, codes = Tuples.number([column(shown, name) for name in names], exact=True)
-        found = coder.codes([column(held, name) for name in names])
-        past.add(closed(held.filter(pa.array(found < 0)), kept.at))
-        current.add(held.filter(pa.array(found >= 0)))
-        current.add(shown.filter(pa.array(~np.isin(codes, found))))
+        lake_codes = coder.codes([column(lake_rows, name) for name in names])
+        past.add(closed(lake_rows.filter(pa.array(lake_codes < 0)), kept.at))
+        current.add(lake_rows.filter(pa.array(lake_codes >= 0)))
+        current.add(shown.filter(pa.array(~np.isin(codes, lake_codes))))
     return MergedFiles(parts.schema, current.files + past.files, removed, list(files))
 
 
-def commit_merged(lake: DeltaTable, found: MergedFiles, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
+def commit_merged(lake: DeltaTable, content: MergedFiles, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
     """Commit the content; returns the version. Raises CommitConflictError."""
-    if found.schema.equals(lake.schema):
-        version = lake.commit(found.added, found.removed, txns=txns, metadata=metadata, keeps_row_ids=False)
+    if content.schema.equals(lake.schema):
+        version = lake.commit(content.added, content.removed, txns=txns, metadata=metadata, keeps_row_ids=False)
     else:
-        version = lake.commit(found.added, txns=txns, metadata=metadata, schema=found.schema, replace=True)
-    lake.discard(found.unused)
+        version = lake.commit(content.added, txns=txns, metadata=metadata, schema=content.schema, replace=True)
+    lake.discard(content.unused)
     return version

@@ -48,20 +48,22 @@ class KeyedChanges:
         """Return the effect. Shape: change rows -> files removed, rows marked, tables of ``content.schema`` added."""
         hits = _once(self._hits(content, ways), len(self.reduced.deleted))
         matched, present = (np.zeros(len(self.reduced.deleted), dtype=bool) for _ in range(2))
-        for found in hits:
-            matched[found.keys] = True
-            present[found.keys[found.present]] = True
+        for file_hits in hits:
+            matched[file_hits.keys] = True
+            present[file_hits.keys[file_hits.present]] = True
         inserted = ~matched & ~self.reduced.deleted
         reduced = _with_moved_values(content, self.reduced, hits)
-        touched = [found for found in hits if found.newer.any() or len(found.truncated)]
+        touched = [file_hits for file_hits in hits if file_hits.newer.any() or len(file_hits.truncated)]
         fresh = reduced.rows.filter(pa.array(inserted)) if inserted.any() else reduced.rows.schema.empty_table()
         ends = _ends(reduced)
         gone = [
-            int(np.count_nonzero(found.newer & ends[found.keys] & ~found.dead)) + len(found.truncated)
-            for found in touched
+            int(np.count_nonzero(file_hits.newer & ends[file_hits.keys] & ~file_hits.dead)) + len(file_hits.truncated)
+            for file_hits in touched
         ]
-        changed = sum(int(np.count_nonzero(found.newer)) + len(found.truncated) for found in touched)
-        removed, marks, rows = effect(content, [each.touched(reduced) for each in touched], fresh, ways, file_bytes)
+        changed = sum(int(np.count_nonzero(file_hits.newer)) + len(file_hits.truncated) for file_hits in touched)
+        removed, marks, rows = effect(
+            content, [file_hits.touched(reduced) for file_hits in touched], fresh, ways, file_bytes
+        )
         absent = absent_of(self.reduced, present)
         return Rewrite(removed, rows, int(np.count_nonzero(inserted)), changed - sum(gone), sum(gone), marks, absent)
 
@@ -69,14 +71,16 @@ class KeyedChanges:
         """Return the hits of each file that has any."""
         reduced, files = self.reduced, self.candidates(content)
         located = ways.locate(content, files, reduced.index)
-        hits = [self._compared(content, each.file, each.places, each.keys) for each in located]
+        hits = [self._compared(content, file_hits.file, file_hits.places, file_hits.keys) for file_hits in located]
         if reduced.truncated is None:
             return hits
         # All other rows are marked, so every file is read.
-        by_path, none = {found.file.path: found for found in hits}, np.zeros(0, dtype=np.int64)
+        by_path, none = {file_hits.file.path: file_hits for file_hits in hits}, np.zeros(0, dtype=np.int64)
         every = [by_path.get(file.path) or self._compared(content, file, none, none) for file in files]
-        out = [replace(found, truncated=self._truncated(content, found, reduced.truncated)) for found in every]
-        return [found for found in out if len(found.places) or len(found.truncated)]
+        out = [
+            replace(file_hits, truncated=self._truncated(content, file_hits, reduced.truncated)) for file_hits in every
+        ]
+        return [file_hits for file_hits in out if len(file_hits.places) or len(file_hits.truncated)]
 
     def _compared(self, content: Content, file: DataFile, places: np.ndarray, keys: np.ndarray) -> _Hits:
         """Compare lake rows with the changes of their keys. Shape: int64[H] each"""
@@ -95,11 +99,11 @@ class KeyedChanges:
                 newer &= ~(dead & reduced.deleted[keys])
         return _Hits(file, places, keys, newer, dead, present, np.zeros(0, dtype=np.int64))
 
-    def _truncated(self, content: Content, found: _Hits, truncation: Truncation) -> np.ndarray:
+    def _truncated(self, content: Content, hits: _Hits, truncation: Truncation) -> np.ndarray:
         """Return the positions of a file's other rows that a truncate marks."""
-        rows = content.read(found.file, [*_POSITION, DELETED])
+        rows = content.read(hits.file, [*_POSITION, DELETED])
         at = np.flatnonzero(is_live(rows) & (_is_before(rows, truncation) if self.guarded else True))
-        return np.setdiff1d(live_places(content, found.file, at), found.places, assume_unique=True)
+        return np.setdiff1d(live_places(content, hits.file, at), hits.places, assume_unique=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +149,14 @@ def absent_of(reduced: ReducedSlice, present: np.ndarray) -> AbsentRows | None:
 
 def _once(hits: list[_Hits], count: int) -> list[_Hits]:
     """Let only the first row of each of ``count`` keys be replaced, where the table has several."""
-    keys = np.concatenate([np.zeros(0, dtype=np.int64), *(found.keys for found in hits)])
+    keys = np.concatenate([np.zeros(0, dtype=np.int64), *(file_hits.keys for file_hits in hits)])
     if not len(keys) or np.bincount(keys, minlength=count).max() == 1:
         return hits
     # unique returns the first occurrence of each key; all others are repetitions.
     again = np.ones(len(keys), dtype=bool)
     again[np.unique(keys, return_index=True)[1]] = False
-    ends = np.cumsum([len(found.keys) for found in hits])
-    return [replace(found, again=mask) for found, mask in zip(hits, np.split(again, ends[:-1]), strict=True)]
+    ends = np.cumsum([len(file_hits.keys) for file_hits in hits])
+    return [replace(file_hits, again=mask) for file_hits, mask in zip(hits, np.split(again, ends[:-1]), strict=True)]
 
 
 def _with_own_values(reduced: ReducedSlice, keys: np.ndarray, places: np.ndarray, at: RowsAt) -> pa.Table:
@@ -217,17 +221,17 @@ def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_
     moved = np.flatnonzero((reduced.seek >= 0) & (reduced.seek != own))
     if not len(moved):
         return reduced
-    wanted = np.zeros(len(own), dtype=bool)
-    wanted[reduced.seek[moved]] = True
+    sought = np.zeros(len(own), dtype=bool)
+    sought[reduced.seek[moved]] = True
     names = [*reduced.keep, RESCUED]
     # For each key, the row of its old values in the concatenation of ``parts``; -1 if the lake has none.
     begun, parts = np.full(len(own), -1, dtype=np.int64), []
     count = 0
-    for found in hits:
-        mine = wanted[found.keys]
+    for file_hits in hits:
+        mine = sought[file_hits.keys]
         if mine.any():
-            parts.append(content.read_at(found.file, found.places[mine], names))
-            begun[found.keys[mine]] = count + np.arange(parts[-1].num_rows)
+            parts.append(content.read_at(file_hits.file, file_hits.places[mine], names))
+            begun[file_hits.keys[mine]] = count + np.arange(parts[-1].num_rows)
             count += parts[-1].num_rows
     keep = {name: mask & ~np.isin(own, moved) for name, mask in reduced.keep.items()}
     if not parts:

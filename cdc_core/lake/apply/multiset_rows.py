@@ -51,7 +51,7 @@ class MultisetChanges:
             places = _removed(content, file, net.minus.schema.names, net.coder, selective, times, needed)
             if len(places):
                 touched.append(TouchedFile(file, places))
-        lost = sum(len(found.places) for found in touched) + net.came - net.plus.num_rows
+        lost = sum(len(touched_file.places) for touched_file in touched) + net.came - net.plus.num_rows
         removed, marks, rows = effect(content, touched, net.plus, ways, file_bytes)
         return Rewrite(removed, rows, net.came, 0, lost, marks, absent_rows(net, needed))
 
@@ -87,12 +87,12 @@ def _removed(
         _reduce(needed, codes)
         return np.asarray(places[taken(codes, times)])
     parts = list[np.ndarray]()
-    for held in content.batches(file) if has_large_rows(file) else iter([content.read(file, names)]):
-        codes = coder.codes([column(held, name) for name in names])
+    for batch in content.batches(file) if has_large_rows(file) else iter([content.read(file, names)]):
+        codes = coder.codes([column(batch, name) for name in names])
         _reduce(needed, codes)
         parts.append(taken(codes, times))
-        octets = held.nbytes
-        del held
+        octets = batch.nbytes
+        del batch
         release(octets)
     gone = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
     return live_places(content, file, np.flatnonzero(gone))
@@ -121,11 +121,11 @@ def _possible(content: Content, file: DataFile, selective: Sequence[tuple[str, C
 
 def _selective(net: NetRows) -> list[tuple[str, Coder]]:
     """Return columns of simple types: those first that differ in most of the removed rows, narrow ones before texts."""
-    found: list[tuple[int, bool, int, str, Coder]] = []
+    columns: list[tuple[int, bool, int, str, Coder]] = []
     parts = () if net.coder is None else net.coder.parts
     for name, part in zip(net.minus.schema.names, parts, strict=False):
         values = column(net.minus, name)
         if not pa.types.is_nested(values.type):
             is_wide = not pa.types.is_primitive(values.type) or pa.types.is_boolean(values.type)
-            found.append((-len(values.unique()), is_wide, len(found), name, part))
-    return [(name, part) for *_, name, part in sorted(found, key=lambda each: each[:3])][:_MOST_COLUMNS]
+            columns.append((-len(values.unique()), is_wide, len(columns), name, part))
+    return [(name, part) for *_, name, part in sorted(columns, key=lambda entry: entry[:3])][:_MOST_COLUMNS]

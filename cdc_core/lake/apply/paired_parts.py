@@ -37,8 +37,8 @@ class PairedParts:
             self._held.append((rows, hashes))
             return
         self._buckets = self._buckets or Buckets(self._folder / "parts", self.most_bytes)
-        for each in [*self._held, (rows, hashes)]:
-            self._buckets.add(*each)
+        for part in [*self._held, (rows, hashes)]:
+            self._buckets.add(*part)
         self._held = []
 
     def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table]]:

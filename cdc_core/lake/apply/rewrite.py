@@ -72,7 +72,7 @@ def effect(
 
     Rewritten rows stay with those of their file; where rows are marked, all new ones are written together.
     """
-    files = [found.file for found in touched]
+    files = [touched_file.file for touched_file in touched]
     if ways.marks(files):
         return [], marks_of(touched), _appended(content, touched, fresh, file_bytes)
     return files, [], _rewritten(content, touched, fresh, file_bytes)
@@ -80,28 +80,30 @@ def effect(
 
 def marks_of(touched: Sequence[TouchedFile]) -> list[MarkedRows]:
     """Return the rows of files that are marked."""
-    return [MarkedRows(found.file, found.places) for found in touched]
+    return [MarkedRows(touched_file.file, touched_file.places) for touched_file in touched]
 
 
 def new_rows(content: Content, touched: Sequence[TouchedFile]) -> Iterator[pa.Table]:
     """Yield the rows that take the places of others in their files; only what they keep of the old rows is read."""
 
-    def of(found: TouchedFile) -> pa.Table | None:
-        return next_states(content, found, lambda places, names: content.read_at(found.file, places, names))
+    def of(touched_file: TouchedFile) -> pa.Table | None:
+        return next_states(
+            content, touched_file, lambda places, names: content.read_at(touched_file.file, places, names)
+        )
 
     return (rows for rows in _made(touched, of) if rows is not None and rows.num_rows)
 
 
-def next_states(content: Content, found: TouchedFile, at: RowsAt) -> pa.Table | None:
+def next_states(content: Content, touched_file: TouchedFile, at: RowsAt) -> pa.Table | None:
     """Return the rows that take the places of others, with the row ids of these; None if there are none."""
-    if found.puts is None:
+    if touched_file.puts is None:
         return None
-    rows, schema = found.puts(at), content.tracked_schema
+    rows, schema = touched_file.puts(at), content.tracked_schema
     if len(schema) == len(content.schema):
         return rows
     row_id = schema.field(len(content.schema))
-    order = np.argsort(found.replaced)
-    row_ids = at(found.replaced[order], [row_id.name]).take(pa.array(np.argsort(order)))
+    order = np.argsort(touched_file.replaced)
+    row_ids = at(touched_file.replaced[order], [row_id.name]).take(pa.array(np.argsort(order)))
     return conform(rows.append_column(row_id, row_ids.column(0)), schema)
 
 
@@ -112,19 +114,19 @@ def joined(content: Content, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([conform(rows, schema) for rows in tables] if is_tracked else tables)
 
 
-def without_places(content: Content, found: TouchedFile) -> tuple[pa.Table, RowsAt]:
+def without_places(content: Content, touched_file: TouchedFile) -> tuple[pa.Table, RowsAt]:
     """Return the rows of a file that stay, with their row ids, and how to get others; the file is read whole, once."""
-    held, file = content.read(found.file, content.tracked_schema.names), found.file
+    file_rows, file = content.read(touched_file.file, content.tracked_schema.names), touched_file.file
 
     def at(places: np.ndarray, names: Sequence[str] | None) -> pa.Table:
-        rows = held.select(content.schema.names if names is None else list(names))
+        rows = file_rows.select(content.schema.names if names is None else list(names))
         if len(places) == rows.num_rows:  # ascending, so all of them; a row may be large
             return rows
         return rows.take(pa.array(among_live(content, file, places)))
 
-    stays = np.ones(held.num_rows, dtype=bool)
-    stays[among_live(content, file, found.places)] = False
-    return held.filter(pa.array(stays)), at
+    stays = np.ones(file_rows.num_rows, dtype=bool)
+    stays[among_live(content, file, touched_file.places)] = False
+    return file_rows.filter(pa.array(stays)), at
 
 
 def _made(touched: Sequence[TouchedFile], work: Callable[[TouchedFile], Result]) -> Iterator[Result]:
@@ -133,7 +135,7 @@ def _made(touched: Sequence[TouchedFile], work: Callable[[TouchedFile], Result])
 
 
 def _are_large(touched: Sequence[TouchedFile]) -> bool:
-    return any(has_large_rows(found.file) for found in touched)
+    return any(has_large_rows(touched_file.file) for touched_file in touched)
 
 
 def _appended(content: Content, touched: Sequence[TouchedFile], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
@@ -148,12 +150,14 @@ def _appended(content: Content, touched: Sequence[TouchedFile], fresh: pa.Table,
 def _rewritten(
     content: Content, touched: Sequence[TouchedFile], fresh: pa.Table, file_bytes: int
 ) -> Iterator[pa.Table]:
-    host = host_of([found.file for found in touched], fresh, file_bytes)
+    host = host_of([touched_file.file for touched_file in touched], fresh, file_bytes)
 
-    def rewritten(found: TouchedFile) -> pa.Table:
-        stays, at = without_places(content, found)
-        puts = next_states(content, found, at)
-        return joined(content, [stays, *([] if puts is None else [puts]), *([fresh] if found.file is host else [])])
+    def rewritten(touched_file: TouchedFile) -> pa.Table:
+        stays, at = without_places(content, touched_file)
+        puts = next_states(content, touched_file, at)
+        return joined(
+            content, [stays, *([] if puts is None else [puts]), *([fresh] if touched_file.file is host else [])]
+        )
 
     for out in _made(touched, rewritten):
         if out.num_rows:
@@ -197,6 +201,6 @@ def parts_of(rows: pa.Table, files: Sequence[DataFile], file_bytes: int) -> Iter
 
 def _row_bytes(files: Sequence[DataFile], rows: pa.Table) -> float:
     """Return the bytes per row of a file, from the existing files, or from the rows in memory, which are larger."""
-    held = sum(file.rows for file in files)
-    size = sum(file.size for file in files) / held if held else rows.nbytes / max(1, rows.num_rows)
+    count = sum(file.rows for file in files)
+    size = sum(file.size for file in files) / count if count else rows.nbytes / max(1, rows.num_rows)
     return max(1.0, size)

@@ -69,32 +69,34 @@ class VersionedChanges:
         rows = rows if fresh.all() else rows.filter(pa.array(fresh))
         live = is_live(rows)
         begun, past = rows.filter(pa.array(live)), rows.filter(pa.array(~live))
-        touched = [found.touched(versions) for found in hits if len(found.places) or len(found.truncated)]
-        count = sum(len(found.places) for found in touched)
+        touched = [
+            file_hits.touched(versions) for file_hits in hits if len(file_hits.places) or len(file_hits.truncated)
+        ]
+        count = sum(len(touched_file.places) for touched_file in touched)
         removed, marks, tables = apart(content, touched, begun, past, ways, file_bytes)
         return Rewrite(removed, tables, rows.num_rows, count, 0, marks, self._absent(hits))
 
     def _absent(self, hits: Sequence[_EndedRows]) -> AbsentRows | None:
         versions = self.versions
         present = np.zeros(versions.keys.num_rows, dtype=bool)
-        for found in hits:
-            present[found.keys] = True
+        for file_hits in hits:
+            present[file_hits.keys] = True
         return AbsentRows.of_keys(versions.expected, present, versions.seek, versions.index)
 
     def _hits(self, content: Content, ways: Ways, done: np.ndarray) -> list[_EndedRows]:
         """Return the hits of each file that has any; ``done`` is set, for each key, to the key events in the lake."""
         versions, files = self.versions, self.candidates(content)
         order = _KeyEventOrder.of(versions)
-        located = {each.file.path: each for each in ways.locate(content, files, versions.index)}
+        located = {key_hits.file.path: key_hits for key_hits in ways.locate(content, files, versions.index)}
         none = np.zeros(0, dtype=np.int64)
         hits = []
         for file in files:
-            found = located.get(file.path)
-            if found is not None:
-                hits.append(self._compared(content, file, found.places, found.keys, order, done))
+            key_hits = located.get(file.path)
+            if key_hits is not None:
+                hits.append(self._compared(content, file, key_hits.places, key_hits.keys, order, done))
             if versions.truncated is not None:
-                last = hits.pop() if found is not None else _EndedRows(file, none, none, none, none, none)
-                hits.append(replace(last, truncated=self._truncated(content, last, found, versions.truncated)))
+                last = hits.pop() if key_hits is not None else _EndedRows(file, none, none, none, none, none)
+                hits.append(replace(last, truncated=self._truncated(content, last, key_hits, versions.truncated)))
         return hits
 
     def _compared(
@@ -119,7 +121,9 @@ class VersionedChanges:
         ends = order.first(keys, since)
         return _EndedRows(file, keys, places, places[ends >= 0], ends[ends >= 0], np.zeros(0, dtype=np.int64))
 
-    def _truncated(self, content: Content, mine: _EndedRows, found: Hits | None, truncation: Truncation) -> np.ndarray:
+    def _truncated(
+        self, content: Content, mine: _EndedRows, key_hits: Hits | None, truncation: Truncation
+    ) -> np.ndarray:
         """Return the positions of a file's current rows of other keys that a truncate ends."""
         rows = content.read(mine.file, [*POSITION[:2], CURRENT])
         ends = is_live(rows)
@@ -127,7 +131,7 @@ class VersionedChanges:
             lsn, index = (column(rows, name).fill_null(-1).to_numpy(zero_copy_only=False) for name in POSITION[:2])
             ends &= (lsn < truncation.lsn) | ((lsn == truncation.lsn) & (index < truncation.index))
         places = live_places(content, mine.file, np.flatnonzero(ends))
-        return places if found is None else np.setdiff1d(places, found.places, assume_unique=True)
+        return places if key_hits is None else np.setdiff1d(places, key_hits.places, assume_unique=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ def apart(
 
     ``begun`` are new current rows, ``past`` new versions that have ended; so have all that take a row's place.
     """
-    files = [found.file for found in touched]
+    files = [touched_file.file for touched_file in touched]
     if ways.marks(files):
         return [], marks_of(touched), _appended(content, touched, begun, past, file_bytes)
     return files, [], _rewritten(content, touched, begun, past, file_bytes)
@@ -180,21 +184,23 @@ def _appended(
 def _rewritten(
     content: Content, touched: Sequence[TouchedFile], begun: pa.Table, past: pa.Table, file_bytes: int
 ) -> Iterator[pa.Table]:
-    host = host_of([found.file for found in touched if not found.file.is_history], begun, file_bytes)
+    host = host_of(
+        [touched_file.file for touched_file in touched if not touched_file.file.is_history], begun, file_bytes
+    )
     gone = [past]
 
-    def rewritten(found: TouchedFile) -> tuple[TouchedFile, pa.Table, pa.Table | None]:
-        stays, at = without_places(content, found)
-        return found, stays, next_states(content, found, at)
+    def rewritten(touched_file: TouchedFile) -> tuple[TouchedFile, pa.Table, pa.Table | None]:
+        stays, at = without_places(content, touched_file)
+        return touched_file, stays, next_states(content, touched_file, at)
 
-    for found, stays, ends in ahead(touched, rewritten):
-        if found.file.is_history:
+    for touched_file, stays, ends in ahead(touched, rewritten):
+        if touched_file.file.is_history:
             yield joined(content, [stays, *([] if ends is None else [ends])])
             continue
         live = is_live(stays)
         gone += [stays.filter(pa.array(~live)), *([] if ends is None else [ends])]
         out = stays.filter(pa.array(live))
-        out = joined(content, [out, begun]) if found.file is host else out
+        out = joined(content, [out, begun]) if touched_file.file is host else out
         if out.num_rows:
             yield out
     if host is None:
@@ -234,35 +240,35 @@ class _KeyEventOrder:
         # A key and the number of an event are one integer, so that one binary search serves all keys.
         step = len(self.by_key) + 1
         at = np.searchsorted(self.sorted_keys * step + self.by_key, keys * step + since)
-        found = np.full(len(keys), -1, dtype=np.int64)
+        events = np.full(len(keys), -1, dtype=np.int64)
         inside = np.flatnonzero(at < len(self.by_key))
         mine = inside[self.sorted_keys[at[inside]] == keys[inside]]
-        found[mine] = self.by_key[at[mine]]
-        return found
+        events[mine] = self.by_key[at[mine]]
+        return events
 
 
-def _equals(held: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.ndarray:
-    """Return which current rows equal the version of their key. Shape: held[H], int64[H] -> bool[H]."""
+def _equals(rows: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.ndarray:
+    """Return which current rows equal the version of their key. Shape: rows[H], int64[H] -> bool[H]."""
     names = image_schema(versions.rows.schema).names
     coder, codes = Tuples.number([column(versions.rows, name) for name in names], exact=True)
     # -2 is no code: rows that were not numbered have UNKNOWN, -1, and must not equal a key without a version.
-    wanted = np.full(versions.keys.num_rows, -2, dtype=np.int64)
-    wanted[versions.key[versions.begun]] = codes
-    return np.asarray(coder.codes([column(held, name) for name in names]) == wanted[keys])
+    key_codes = np.full(versions.keys.num_rows, -2, dtype=np.int64)
+    key_codes[versions.key[versions.begun]] = codes
+    return np.asarray(coder.codes([column(rows, name) for name in names]) == key_codes[keys])
 
 
 def _filled(content: Content, versions: VersionedSlice, hits: Sequence[_EndedRows]) -> pa.Table:
     """Return the versions with their kept values read from the lake's current rows."""
     kept = np.flatnonzero(versions.seek >= 0)
-    wanted = np.zeros(versions.keys.num_rows, dtype=bool)
-    wanted[versions.seek[kept]] = True
+    sought = np.zeros(versions.keys.num_rows, dtype=bool)
+    sought[versions.seek[kept]] = True
     # For each key, its current row in the concatenation of ``parts``; -1 if the lake has none.
-    place, parts, count = np.full(len(wanted), -1, dtype=np.int64), [], 0
-    for found in hits:
-        mine = wanted[found.keys]
+    place, parts, count = np.full(len(sought), -1, dtype=np.int64), [], 0
+    for file_hits in hits:
+        mine = sought[file_hits.keys]
         if mine.any():
-            parts.append(content.read_at(found.file, found.rows[mine], [*versions.keep, RESCUED]))
-            place[found.keys[mine]] = count + np.arange(parts[-1].num_rows)
+            parts.append(content.read_at(file_hits.file, file_hits.rows[mine], [*versions.keep, RESCUED]))
+            place[file_hits.keys[mine]] = count + np.arange(parts[-1].num_rows)
             count += parts[-1].num_rows
     if not parts:
         return versions.rows

@@ -32,9 +32,7 @@ ones the files are read, since they are rewritten."""
 class Positions(Protocol):
     """Finds rows by their keys (``lake/index``)."""
 
-    def locate(
-        self, lake: Content, files: Sequence[DataFile], wanted: KeyIndex, seconds: float = math.inf
-    ) -> list[Hits]:
+    def locate(self, lake: Content, files: Sequence[DataFile], keys: KeyIndex, seconds: float = math.inf) -> list[Hits]:
         """Return the rows with wanted keys, one item for each file that has any, in the order of files.
 
         Raises IndexesMissingError if indexes are missing that take longer than ``seconds`` to make.
@@ -58,11 +56,11 @@ class Ways:
         """Whether rows of these files are marked."""
         return self.mark_above is not None and sum(file.size for file in touched) > self.mark_above
 
-    def locate(self, content: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
+    def locate(self, content: Content, files: Sequence[DataFile], keys: KeyIndex) -> list[Hits]:
         """Return the rows of files that have wanted keys; see ``Positions``."""
         if self.positions is not None and uses_index(files):
-            return self.positions.locate(content, files, wanted, self.index_seconds)
-        return _scanned(content, files, wanted)
+            return self.positions.locate(content, files, keys, self.index_seconds)
+        return _scanned(content, files, keys)
 
 
 REWRITE = Ways()
@@ -85,20 +83,20 @@ def among_live(content: Content, file: DataFile, places: np.ndarray) -> np.ndarr
     return places if live is None else np.cumsum(live)[places] - 1
 
 
-def _scanned(content: Content, files: Sequence[DataFile], wanted: KeyIndex) -> list[Hits]:
+def _scanned(content: Content, files: Sequence[DataFile], keys: KeyIndex) -> list[Hits]:
     """Find keys by reading the key columns."""
     waiting: list[tuple[DataFile, pa.Table]] = []
     rows, hits = 0, list[Hits]()
     for number, file in enumerate(files):
-        waiting.append((file, content.read(file, wanted.columns.read)))
+        waiting.append((file, content.read(file, keys.columns.read)))
         rows += waiting[-1][1].num_rows
         # A lookup builds a hash table of the slice's keys each time, so small files are looked up together.
-        if rows >= len(wanted.values[0]) or number == len(files) - 1:
-            codes = wanted.match(pa.concat_tables([found for _, found in waiting]))
-            ends = np.cumsum([found.num_rows for _, found in waiting])
-            for (each, _), mine in zip(waiting, np.split(codes, ends[:-1]), strict=True):
+        if rows >= len(keys.values[0]) or number == len(files) - 1:
+            codes = keys.match(pa.concat_tables([key_rows for _, key_rows in waiting]))
+            ends = np.cumsum([key_rows.num_rows for _, key_rows in waiting])
+            for (waiting_file, _), mine in zip(waiting, np.split(codes, ends[:-1]), strict=True):
                 at = np.flatnonzero(mine >= 0)
                 if len(at):
-                    hits.append(Hits(each, live_places(content, each, at), mine[at]))
+                    hits.append(Hits(waiting_file, live_places(content, waiting_file, at), mine[at]))
             waiting, rows = [], 0
     return hits

@@ -29,13 +29,13 @@ def judge_lake_table(checks: TableChecks, table: TableSchema, lake: DeltaTable) 
     columns = columns_read(name, rules, as_reads(lake.schema.empty_table()).schema)
     read = _Rows(lake, _columns(lake, columns))
     verdicts = judge_whole(name, rules, as_reads(read.schema.empty_table()).schema, read)
-    success = all(each.success or each.rule.severity is not Severity.ERROR for each in verdicts)
+    success = all(verdict.success or verdict.rule.severity is not Severity.ERROR for verdict in verdicts)
     return CheckReport(table.id, read.rows, 0, success, results_of(verdicts))
 
 
-def _columns(lake: DeltaTable, wanted: set[str] | None) -> list[str]:
+def _columns(lake: DeltaTable, columns: set[str] | None) -> list[str]:
     own = (*POSITION, DELETED, CURRENT, _RESCUED)
-    return [name for name in lake.schema.names if wanted is None or name in wanted or name in own]
+    return [name for name in lake.schema.names if columns is None or name in columns or name in own]
 
 
 class _Rows:

@@ -166,16 +166,16 @@ class TableChecks:
         at = reads.schema.get_field_index("__tx_index")
         reads = reads.set_column(at, reads.schema.field(at), pa.array(np.arange(rows.num_rows)))
         try:
-            found = self.judged(table, reads, since, is_batch=False)
+            judgement = self.judged(table, reads, since, is_batch=False)
         except TransientError:
             raise
         except Exception as error:
             said = error.message if isinstance(error, CdcError) else f"evaluating them failed ({type(error).__name__})."
             told = f"Rows read from {table.id} could not be checked against its rules: {said}"
             raise NotJudgedError(told, "Correct the rule.", str(table.id)) from error
-        if found is None or found.refused is None or found.reasons is None:
+        if judgement is None or judgement.refused is None or judgement.reasons is None:
             return None
-        return np.asarray(found.refused), found.reasons
+        return np.asarray(judgement.refused), judgement.reasons
 
     def require_limits(self, table: TableId, refused: int, rows: int, waiting: int) -> None:
         """Raise LimitExceededError if more of the rows that were read of a table are refused than may be.
@@ -222,15 +222,15 @@ class TableChecks:
         return self._table_rules(current, {name: lsn for name, lsn in known.items() if lsn})
 
     def _table_rules(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
-        held = _made.get(table.id)
+        entry = _made.get(table.id)
         # Table versions that differ in their fingerprint only are equal, but their rules are not.
         of = (self._options, self._files, self._plan, table, table.fingerprint, since)
-        if held is None or held[0] != of:
+        if entry is None or entry[0] != of:
             rules = self._files.suite(table.id).applied(self._catalogue_rules(table, since))
             natural = {field.name: field.type for field in self._plan.typer(table).row_type}
             rules += self._file_rules(table, natural)
-            held = _made[table.id] = (of, rules)
-        return held[1]
+            entry = _made[table.id] = (of, rules)
+        return entry[1]
 
     def _catalogue_rules(self, table: TableSchema, since: Mapping[str, int]) -> tuple[Rule, ...]:
         typer = self._plan.typer(table)
@@ -246,8 +246,8 @@ def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]
     """Return, by rule name, the rows that fail rules over several rows. Shape: bool[N] each."""
     for rule in rules:
         if rule.name == KEY_UNIQUE:
-            found = repeated_inserts(changes, key, rule.since)
-            return {} if found is None else {KEY_UNIQUE: found}
+            repeats = repeated_inserts(changes, key, rule.since)
+            return {} if repeats is None else {KEY_UNIQUE: repeats}
     return {}
 
 
@@ -258,14 +258,16 @@ def _refused_expectations(rules: tuple[Rule, ...]) -> list[str]:
         return []
     from cdc_core.quality import problem  # loads the library, which takes seconds
 
-    found = [(rule, problem(rule)) for rule in own]
-    return [f"Expectation {rule.plain_name}: {wrong}." for rule, wrong in found if wrong]
+    problems = [(rule, problem(rule)) for rule in own]
+    return [f"Expectation {rule.plain_name}: {wrong}." for rule, wrong in problems if wrong]
 
 
-def report_of(found: Checked) -> CheckReport:
+def report_of(judgement: Checked) -> CheckReport:
     """The report of a judgement."""
-    summary = found.summary
-    return CheckReport(found.table, summary.rows, summary.quarantined, found.success, results_of(found.verdicts))
+    summary = judgement.summary
+    return CheckReport(
+        judgement.table, summary.rows, summary.quarantined, judgement.success, results_of(judgement.verdicts)
+    )
 
 
 def results_of(verdicts: Iterable[RuleVerdict]) -> tuple[RuleResult, ...]:
@@ -274,18 +276,18 @@ def results_of(verdicts: Iterable[RuleVerdict]) -> tuple[RuleResult, ...]:
 
     return tuple(
         RuleResult(
-            each.rule.name,
-            each.rule.column,
-            str(each.rule.severity),
-            each.metrics.rows,
-            each.metrics.unexpected,
-            each.rule.description,
-            each.success,
-            observed(each),
-            "" if each.rule.kind == CONDITION else expected(each.rule),
-            each.rule.kind,
-            each.rule.kwargs,
-            each.over_slice,
+            verdict.rule.name,
+            verdict.rule.column,
+            str(verdict.rule.severity),
+            verdict.metrics.rows,
+            verdict.metrics.unexpected,
+            verdict.rule.description,
+            verdict.success,
+            observed(verdict),
+            "" if verdict.rule.kind == CONDITION else expected(verdict.rule),
+            verdict.rule.kind,
+            verdict.rule.kwargs,
+            verdict.over_slice,
         )
-        for each in verdicts
+        for verdict in verdicts
     )

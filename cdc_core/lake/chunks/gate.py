@@ -84,10 +84,10 @@ class ChunkGate:
         if compared.left.num_rows:
             chunks, changes = self._without(chunks, changes, compared.left)
             states = self._states(chunks, changes)
-        found = self.slices.checks.judge_reads(self.target.table, states.rows, self.target.schema.since)
+        refusal = self.slices.checks.judge_reads(self.target.table, states.rows, self.target.schema.since)
         gone, refused = compared.gone, None
-        if found is not None:
-            mask, reasons = found
+        if refusal is not None:
+            mask, reasons = refusal
             gone = pa.concat_tables([gone, conform(states.keys.filter(pa.array(mask)), gone.schema)])
             rows = states.rows.filter(pa.array(mask))
             # A row that was deleted since has no one to wait for.
@@ -130,9 +130,9 @@ class ChunkGate:
 
     def _keys(self, rows: pa.Table, *sides: str) -> pa.Table:
         """Return the keys of images of change rows."""
-        wanted = pa.schema([self.lake.schema.field(name) for name in self._key.read])
+        key_schema = pa.schema([self.lake.schema.field(name) for name in self._key.read])
         images = (image(rows.filter(pa.array(validity(rows.column(side).combine_chunks()))), side) for side in sides)
-        return pa.concat_tables([wanted.empty_table(), *(conform(each, wanted) for each in images)])
+        return pa.concat_tables([key_schema.empty_table(), *(conform(side_image, key_schema) for side_image in images)])
 
     def _before(self, waiting: WaitingRows, chunks: Sequence[ChunkRows]) -> list[ChunkRows]:
         """Return the chunks without keys of changes that wait and that they do not show."""

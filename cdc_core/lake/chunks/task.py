@@ -121,8 +121,8 @@ class ChunkTask:
         admitted = gate.admit(chunks, self._merged(changes, target))
         if admitted.refused:
             failpoints.hit(failpoints.AFTER_QUARANTINE)
-        found = admitted.states.changes()
-        done = on_conflict(lambda: self._write(lake, target, found), lake)
+        lake_changes = admitted.states.changes()
+        done = on_conflict(lambda: self._write(lake, target, lake_changes), lake)
         gate.settle(admitted)
         maintain_after(lake, since, slices.writer.history_minutes, merge_key(table))
         marks = lake.marks_rows and not marked
@@ -143,7 +143,7 @@ class ChunkTask:
             return [_rows_of(chunk, slices.writer.owner, table) for chunk in order.chunks]
         places = [chunk.place for chunk in order.chunks if chunk.place is not None]
         rows = read_staged(slices.paths.staged, order.staged, places) if places else []
-        return [ChunkRows(each, chunk.visible) for each, chunk in zip(rows, order.chunks, strict=True)]
+        return [ChunkRows(staged_rows, chunk.visible) for staged_rows, chunk in zip(rows, order.chunks, strict=True)]
 
     def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:
         """Return the changes that are in the lake table: those that were not refused."""
@@ -172,9 +172,9 @@ class ChunkTask:
 
         They are in the columns of the schema version in force.
         """
-        wanted = order.target
-        schema = self.slices.plan.typer(wanted.table).change_schema
-        changelog = opened(self.slices.run, self.slices.paths.changelog(wanted.table.id))
+        target = order.target
+        schema = self.slices.plan.typer(target.table).change_schema
+        changelog = opened(self.slices.run, self.slices.paths.changelog(target.table.id))
         if changelog is None:
             return schema.empty_table()
         low = min([order.scanned, *(chunk.floor for chunk in order.chunks)])
@@ -185,13 +185,13 @@ class ChunkTask:
                 late |= hidden(rows, chunk.visible)
             return rows if late.all() else rows.filter(pa.array(late))
 
-        held = read_changes(EpochRows.of(changelog, self.slices.scope), low, wanted.to_lsn, needed)
-        found = list(keyed_slices(wanted, by_schema_version(held)))
-        if len(found) > 1:
+        change_rows = read_changes(EpochRows.of(changelog, self.slices.scope), low, target.to_lsn, needed)
+        key_slices = list(keyed_slices(target, by_schema_version(change_rows)))
+        if len(key_slices) > 1:
             raise RereadNeededError(
-                f"The key of {wanted.table.id} changed while its rows were read.", "They will be re-read."
+                f"The key of {target.table.id} changed while its rows were read.", "They will be re-read."
             )
-        return found[0][1] if found else schema.empty_table()
+        return key_slices[0][1] if key_slices else schema.empty_table()
 
     def _texts(self, keys: pa.Table, table: TableSchema) -> tuple[Key, ...] | None:
         """Return keys that are to be read again as text, None if that is not possible."""
@@ -204,14 +204,14 @@ class ChunkTask:
         return None if texts is None else tuple(texts)
 
     def _keep_events(self, chunks: Sequence[ChunkRows], order: ChunkOrder) -> None:
-        slices, wanted = self.slices, order.target
+        slices, target = self.slices, order.target
         assert order.ordinal is not None
         append_chunk(
-            slices.paths.changelog(wanted.table.id),
+            slices.paths.changelog(target.table.id),
             pa.concat_tables([chunk.rows for chunk in chunks]),
             slices.scope,
-            wanted.table.id,
-            schema_version=wanted.schema.schema_version,
+            target.table.id,
+            schema_version=target.schema.schema_version,
             lsn=order.reached,
             ordinal=order.ordinal,
             history_minutes=slices.writer.history_minutes,

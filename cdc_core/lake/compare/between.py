@@ -122,7 +122,7 @@ def stored_changes(rows: pa.Table, typer: RowTyper, schema_version: int) -> pa.T
     if set(np.unique(schema_versions_of(rows)).tolist()) - {schema_version}:
         raise NotComparableError("it was altered, and changes from before that are not in both the lake and the source")
     if SCHEMA_VERSION in rows.schema.names:
-        rows = viewed(rows, schema_version, [each.name for each in typer.row_type if each.name != RESCUED])
+        rows = viewed(rows, schema_version, [column.name for column in typer.row_type if column.name != RESCUED])
     return _in_columns(rows, typer)
 
 
@@ -148,10 +148,10 @@ def _needed(rows: pa.Table, shown: ShownBySource, lake: LakeVersion) -> pa.Table
 
 def _is_in_lake(rows: pa.Table, lake: LakeVersion) -> np.ndarray:
     """Whether a lake table's content includes changes, if no rule refused them. Shape: table[N] -> bool[N]"""
-    found = rows.column("__commit_lsn").to_numpy() <= lake.place.merged
+    included = rows.column("__commit_lsn").to_numpy() <= lake.place.merged
     if lake.visible is not None:
-        found = found | ~hidden(rows, lake.visible)
-    return np.asarray(found)
+        included = included | ~hidden(rows, lake.visible)
+    return np.asarray(included)
 
 
 def _notstored_changes(rows: pa.Table, position: ChangelogPosition | None) -> pa.Table:

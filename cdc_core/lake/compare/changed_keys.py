@@ -46,18 +46,18 @@ def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiti
         return None
     parts, rows = [_none(compared)], EpochRows.of(changelog, scope)
     for file in files_between(rows, low, _LAST):
-        found = changes_between(rows.read(file), low, _LAST)
+        change_rows = changes_between(rows.read(file), low, _LAST)
         if isinstance(since, datetime):
-            at = column(found, "__commit_ts").cast(pa.int64()).fill_null(0).to_numpy()
-            found = found.filter(pa.array(at >= int(since.timestamp() * 1_000_000)))
-        if found.num_rows and is_op(found, "t").any():
+            at = column(change_rows, "__commit_ts").cast(pa.int64()).fill_null(0).to_numpy()
+            change_rows = change_rows.filter(pa.array(at >= int(since.timestamp() * 1_000_000)))
+        if change_rows.num_rows and is_op(change_rows, "t").any():
             return None
-        if found.num_rows:
-            parts.append(_keys_of(stored_changes(found, target.typer, target.version.schema_version), compared))
-    for found in waiting.changes.get(table, ()):
-        if is_op(found, "t").any():
+        if change_rows.num_rows:
+            parts.append(_keys_of(stored_changes(change_rows, target.typer, target.version.schema_version), compared))
+    for change_rows in waiting.changes.get(table, ()):
+        if is_op(change_rows, "t").any():
             return None
-        parts.append(_keys_of(conform(found, target.typer.change_schema), compared))
+        parts.append(_keys_of(conform(change_rows, target.typer.change_schema), compared))
     return distinct(pa.concat_tables(parts).combine_chunks(), compared)
 
 

@@ -96,7 +96,7 @@ def _positions(rows: EpochRows) -> np.ndarray:
 
 
 def _sorted_positions(tables: Iterable[pa.Table]) -> np.ndarray:
-    parts = [np.stack([each.column(name).to_numpy() for name in _POSITION], axis=1) for each in tables]
+    parts = [np.stack([table.column(name).to_numpy() for name in _POSITION], axis=1) for table in tables]
     every = np.concatenate([np.zeros((0, 2), dtype=np.int64), *parts])
     every = every[every[:, 1] >= 0]
     return every[np.lexsort((every[:, 1], every[:, 0]))]
@@ -105,10 +105,10 @@ def _sorted_positions(tables: Iterable[pa.Table]) -> np.ndarray:
 def _merged_changes(target: Target, rows: EpochRows) -> pa.Table:
     """Return the changes since the snapshot in force that are merged. Raises NotComparableError."""
     version = target.version
-    found = read_changes(rows, 0, version.place.merged)
+    changes = read_changes(rows, 0, version.place.merged)
     if version.visible is not None:
-        found = found.filter(pa.array(hidden(found, version.visible)))
-    return stored_changes(found, target.typer, version.schema_version)
+        changes = changes.filter(pa.array(hidden(changes, version.visible)))
+    return stored_changes(changes, target.typer, version.schema_version)
 
 
 def _wrong_keys(

@@ -53,7 +53,7 @@ class Differences:
     def cut(self, limit: int) -> Differences:
         """Return them with at most ``limit`` keys of each kind named."""
         kinds = (self.missing, self.extra, self.changed, self.quarantined, self.undecided)
-        return Differences(*(KeyList(each.count, each.keys[:limit]) for each in kinds))
+        return Differences(*(KeyList(kind.count, kind.keys[:limit]) for kind in kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class ChangelogFound:
         if plain is None:
             return None
         keys = KeyList(plain["count"], tuple(tuple(key) for key in plain["keys"]))
-        found = plain.get("versions")
-        versions = None if found is None else KeyList(found["count"], tuple(tuple(key) for key in found["keys"]))
-        removed = 0 if found is None else found["removed"]
+        entry = plain.get("versions")
+        versions = None if entry is None else KeyList(entry["count"], tuple(tuple(key) for key in entry["keys"]))
+        removed = 0 if entry is None else entry["removed"]
         return cls(plain["rows"], plain["doubled"], keys, plain["reason"] or "", versions, removed)
 
     def to_plain(self) -> dict[str, Any]:

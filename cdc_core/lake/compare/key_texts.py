@@ -24,8 +24,8 @@ _QUOTED = frozenset('",\\{} \t\n\r\v\f')
 
 def key_list(keys: pa.Table, columns: KeyColumns, limit: int) -> KeyList:
     """Return the number of keys and the texts of the first ``limit`` of them, in the order of their texts."""
-    found = sorted(key_texts(keys, columns), key=_order)
-    return KeyList(keys.num_rows, tuple(found[:limit]))
+    texts = sorted(key_texts(keys, columns), key=_order)
+    return KeyList(keys.num_rows, tuple(texts[:limit]))
 
 
 def key_texts(keys: pa.Table, columns: KeyColumns) -> list[Key]:

@@ -52,11 +52,11 @@ class LakeSide:
         self._digests = self._by_tasks() if self._spark is not None else list(map(self._digests_of, self._files))
         return np.concatenate([np.zeros(0, dtype=np.uint64), *self._digests])
 
-    def rows(self, wanted: np.ndarray) -> pa.Table:
-        """Return the live rows whose digest is among ``wanted`` (sorted), after ``digests``."""
+    def rows(self, unlike: np.ndarray) -> pa.Table:
+        """Return the live rows whose digest is among ``unlike`` (sorted), after ``digests``."""
         parts = [self.compared.schema.empty_table()]
         for file, digests in zip(self._files, self._digests, strict=True):
-            hits = is_among(digests, wanted)
+            hits = is_among(digests, unlike)
             if hits.any():
                 parts += list(_filtered(self._live(file), hits))
         return pa.concat_tables(parts).combine_chunks()
@@ -97,22 +97,22 @@ class LakeSide:
     def _by_tasks(self) -> list[np.ndarray]:
         """Return the digests of each file's rows, computed in Spark tasks."""
         assert self._spark is not None
-        spark, found = self._spark(), dict[str, bytes]()
+        spark, digests = self._spark(), dict[str, bytes]()
         task = LakeTask(self._lake.path, self._lake.version, self.compared, self._hashing)
         for files in self._jobs():
             groups = balanced(files, lambda file: file[1], 2 * parallelism(spark))
-            found.update(run_tasks(spark, groups, task, "reading a lake table"))
-        return [np.frombuffer(found[file.path], dtype=np.uint64) for file in self._files]
+            digests.update(run_tasks(spark, groups, task, "reading a lake table"))
+        return [np.frombuffer(digests[file.path], dtype=np.uint64) for file in self._files]
 
     def _jobs(self) -> list[list[tuple[str, int]]]:
         """Return the files' paths and sizes, so many together as the results of one job may have bytes."""
-        jobs, held = list[list[tuple[str, int]]](), _JOB_ROWS
+        jobs, count = list[list[tuple[str, int]]](), _JOB_ROWS
         for file in self._files:
-            if held >= _JOB_ROWS:
+            if count >= _JOB_ROWS:
                 jobs.append([])
-                held = 0
+                count = 0
             jobs[-1].append((file.path, file.size))
-            held += self._lake.row_count(file)
+            count += self._lake.row_count(file)
         return jobs
 
     def digests_in(self, path: str) -> np.ndarray:

@@ -76,10 +76,10 @@ class HashedColumn:
 
     def hashes(self, values: pa.Array) -> tuple[Hashes, np.ndarray | None]:
         """Return the hashes of the lake's values, and which rows have to be read. Shape: array[N] -> uint64[N], [N]"""
-        found, unlike = self.type.hashes(values, *self.seeds)
+        hashes, unlike = self.type.hashes(values, *self.seeds)
         if values.null_count:
-            found = np.where(validity(values), found, np.uint64(self.of_null))
-        return found, unlike
+            hashes = np.where(validity(values), hashes, np.uint64(self.of_null))
+        return hashes, unlike
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,10 @@ class RowHash:
         inner = f"SELECT {self._expression()} AS h FROM ({rows}) AS r"
         return f"SELECT encode(string_agg(int8send(h), ''::bytea), 'hex') FROM ({inner}) AS hashed"
 
-    def select_rows(self, rows: str, names: Sequence[str], wanted: Hashes) -> str:
-        """Return the query for the columns ``names`` of those rows of a SELECT that have a hash among ``wanted``."""
+    def select_rows(self, rows: str, names: Sequence[str], hashes: Hashes) -> str:
+        """Return the query for the columns ``names`` of those rows of a SELECT that have a hash among ``hashes``."""
         columns = ", ".join(map(_quoted, names))
-        values = ",".join(map(str, wanted.view(np.int64).tolist()))
+        values = ",".join(map(str, hashes.view(np.int64).tolist()))
         return f"SELECT {columns} FROM ({rows}) AS r WHERE {self._expression()} = ANY ('{{{values}}}'::bigint[])"
 
     def digests(self, rows: pa.Table) -> Hashes:
@@ -127,14 +127,14 @@ class RowHash:
         return combined
 
     def _expression(self) -> str:
-        return " # ".join(f"({each.expression()})" for each in self.columns)
+        return " # ".join(f"({column_hash.expression()})" for column_hash in self.columns)
 
 
 def parsed(lines: bytes) -> Hashes:
     """Return the hashes from the COPY text of ``RowHash.select``. Shape: -> uint64[N]"""
     text = lines.strip()
-    found = np.frombuffer(b"" if text == b"\\N" else bytes.fromhex(text.decode()), dtype=">u8")
-    return found.astype(np.uint64)
+    hashes = np.frombuffer(b"" if text == b"\\N" else bytes.fromhex(text.decode()), dtype=">u8")
+    return hashes.astype(np.uint64)
 
 
 def hashed_type(kind: PgType, natural: pa.DataType) -> HashedType | None:
@@ -169,11 +169,11 @@ def _bool(values: pa.Array, seed: int, other: int) -> tuple[Hashes, None]:
 
 def _float(values: pa.Array, seed: int, other: int) -> tuple[Hashes, None]:
     plain = values.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)
-    found, zero = hash_float64(plain, seed), plain == 0
+    hashes, zero = hash_float64(plain, seed), plain == 0
     if zero.any():
         positive, negative = hash_bytes(pa.array(["0", "-0"]), other)
-        found[zero] ^= np.where(np.signbit(plain[zero]), negative, positive)
-    return found, None
+        hashes[zero] ^= np.where(np.signbit(plain[zero]), negative, positive)
+    return hashes, None
 
 
 def _date(values: pa.Array, seed: int, other: int) -> tuple[Hashes, None]:

@@ -33,15 +33,15 @@ class Compared:
     @classmethod
     def of(cls, captured: pa.Schema, lake: pa.Schema, key: Sequence[str]) -> Compared:
         """``captured`` are the columns as the source's rows are typed. Columns that the lake lacks are left out."""
-        by_name = {each.name.lower(): each for each in plain_schema(lake)}
-        named = [each.name.lower() for each in captured if each.name not in _META_NAMES]
+        by_name = {field.name.lower(): field for field in plain_schema(lake)}
+        named = [field.name.lower() for field in captured if field.name not in _META_NAMES]
         schema = pa.schema([*(by_name[name] for name in named if name in by_name), *META])
         return cls(schema, KeyColumns.of(key, schema) if key else None)
 
     @property
     def names(self) -> list[str]:
         """The columns that are compared, without ``__rescued``."""
-        return [each.name for each in self.schema if each.name not in _META_NAMES and each.name != RESCUED]
+        return [field.name for field in self.schema if field.name not in _META_NAMES and field.name != RESCUED]
 
     @property
     def read(self) -> list[str]:
@@ -94,9 +94,9 @@ def _unlike(mine: tuple[np.ndarray, np.ndarray], others: tuple[np.ndarray, np.nd
     return np.asarray(values[~same])
 
 
-def is_among(digests: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def is_among(digests: np.ndarray, members: np.ndarray) -> np.ndarray:
     """Return which digests are among some sorted ones. Shape: uint64[N], uint64[D] -> bool[N]"""
-    if not len(wanted):
+    if not len(members):
         return np.zeros(len(digests), dtype=bool)
-    at = np.minimum(np.searchsorted(wanted, digests), len(wanted) - 1)
-    return np.asarray(wanted[at] == digests)
+    at = np.minimum(np.searchsorted(members, digests), len(members) - 1)
+    return np.asarray(members[at] == digests)

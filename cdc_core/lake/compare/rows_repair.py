@@ -46,7 +46,7 @@ def picked(rows: pa.Table, compared: Compared, values: np.ndarray, count: np.nda
     return rows.filter(pa.array(taken(np.where(values[at] == digests, at, -1), count.copy())))
 
 
-def write_surplus(slices: SliceTask, target: Target, found: Surplus) -> None:
+def write_surplus(slices: SliceTask, target: Target, surplus: Surplus) -> None:
     """Write a table's rows in one commit.
 
     Raises CommitConflictError if another commit was made since the table was compared.
@@ -54,7 +54,7 @@ def write_surplus(slices: SliceTask, target: Target, found: Surplus) -> None:
     place = target.version.place
     snapshot = SnapshotInForce(place.merge_token, place.lsn)
     merge = Merge(TargetSchema(target.table, target.version.schema_version), snapshot, target.table, place.merged)
-    changes = MultisetChanges(found.count, _net_rows(target, found))
+    changes = MultisetChanges(surplus.count, _net_rows(target, surplus))
     slices.writer.write_chunks(target.lake, merge, changes, slices.scope)
 
 

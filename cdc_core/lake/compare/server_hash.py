@@ -24,13 +24,13 @@ _WIDE_MASKS = np.array([(1 << 8 * count) - 1 for count in range(8)] + [2**64 - 1
 
 def hash_uint32(values: np.ndarray, seed: int) -> Hashes:
     """``hash_uint32_extended``. Shape: uint32[N] -> uint64[N]"""
-    found = np.empty(len(values), dtype=np.uint64)
+    hashes = np.empty(len(values), dtype=np.uint64)
     for at in range(0, len(values), _AT_ONCE):
         part = values[at : at + _AT_ONCE]
         a, b, c = _begun_alike(len(part), 4, seed)
         a += part
-        found[at : at + _AT_ONCE] = _finished(a, b, c)
-    return found
+        hashes[at : at + _AT_ONCE] = _finished(a, b, c)
+    return hashes
 
 
 def hash_int64(values: np.ndarray, seed: int) -> Hashes:
@@ -127,7 +127,7 @@ def _begun(lengths: np.ndarray, seed: int) -> _State:
 
 def _begun_alike(count: int, length: int, seed: int) -> _State:
     """Return the states of ``count`` values of one length."""
-    a, b, c = (np.full(count, each[0]) for each in _begun(np.array([length], dtype=np.uint32), seed))
+    a, b, c = (np.full(count, word[0]) for word in _begun(np.array([length], dtype=np.uint32), seed))
     return a, b, c
 
 

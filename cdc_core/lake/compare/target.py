@@ -124,8 +124,8 @@ class Records:
 
 def _check_columns(table: TableId, typer: RowTyper, lake: pa.Schema) -> None:
     """Raise LakeError for captured columns that the lake table should have, but lacks."""
-    held = {name.lower() for name in lake.names} | {name.lower() for name in OWN_NAMES}
-    lacks = [name for name in typer.read_schema.names if name.lower() not in held]
+    lake_names = {name.lower() for name in lake.names} | {name.lower() for name in OWN_NAMES}
+    lacks = [name for name in typer.read_schema.names if name.lower() not in lake_names]
     if lacks:
         raise LakeError(
             f"The lake table of {table} lacks columns that are captured: {', '.join(lacks)}.",
@@ -138,5 +138,5 @@ def _left_out(table: TableSchema, compared: Compared, lake: pa.Schema) -> tuple[
     names = {name.lower() for name in compared.names}
     own = [column.name for column in table.columns if column.name.lower() not in names]
     known = names | {name.lower() for name in own}
-    only = [each.name for each in lake if each.name not in OWN_NAMES and each.name.lower() not in known]
+    only = [field.name for field in lake if field.name not in OWN_NAMES and field.name.lower() not in known]
     return (*own, *(name for name in only if name != RESCUED))

@@ -89,9 +89,9 @@ class _Versions:
     live: np.ndarray
 
     @classmethod
-    def of(cls, held: pa.Table, key: np.ndarray) -> _Versions:
-        began = _pairs(column(held, FROM_LSN), column(held, POSITION[1]))
-        return cls(key, began, _pairs(column(held, TO_LSN), column(held, TO_INDEX)), is_live(held))
+    def of(cls, rows: pa.Table, key: np.ndarray) -> _Versions:
+        began = _pairs(column(rows, FROM_LSN), column(rows, POSITION[1]))
+        return cls(key, began, _pairs(column(rows, TO_LSN), column(rows, TO_INDEX)), is_live(rows))
 
     def filtered(self, mask: np.ndarray) -> _Versions:
         """Return some of the versions. Shape: bool[V]"""
@@ -108,9 +108,9 @@ class _Versions:
         # Rows that were read have a negative index, changes of the stream do not.
         at = np.flatnonzero((every[:, 1] < 0) & (every[:, 0] >= read_at))
         at = at[np.argsort(every[at, 0], kind="stable")]
-        found = np.full((keys, 2), -_LAST, dtype=np.int64)
-        found[key[at]] = every[at]  # of equal keys the last one is kept
-        return found
+        last_reads = np.full((keys, 2), -_LAST, dtype=np.int64)
+        last_reads[key[at]] = every[at]  # of equal keys the last one is kept
+        return last_reads
 
     @property
     def is_open(self) -> np.ndarray:
@@ -224,7 +224,9 @@ def _read(lake: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _pairs(lsn: pa.Array, index: pa.Array) -> Positions:
-    parts = [np.asarray(each.fill_null(int(_LAST)).to_numpy(zero_copy_only=False), np.int64) for each in (lsn, index)]
+    parts = [
+        np.asarray(values.fill_null(int(_LAST)).to_numpy(zero_copy_only=False), np.int64) for values in (lsn, index)
+    ]
     return np.stack(parts, axis=1)
 
 
@@ -232,8 +234,10 @@ def _with_key(key: np.ndarray, at: Positions) -> np.ndarray:
     return np.concatenate([key[:, None], at], axis=1)
 
 
-def _before(one: Positions, other: Positions) -> np.ndarray:
-    return np.asarray((one[:, 0] < other[:, 0]) | ((one[:, 0] == other[:, 0]) & (one[:, 1] < other[:, 1])))
+def _before(positions: Positions, other: Positions) -> np.ndarray:
+    return np.asarray(
+        (positions[:, 0] < other[:, 0]) | ((positions[:, 0] == other[:, 0]) & (positions[:, 1] < other[:, 1]))
+    )
 
 
 def _numbered(rows: np.ndarray) -> np.ndarray:
@@ -241,9 +245,9 @@ def _numbered(rows: np.ndarray) -> np.ndarray:
     order = np.lexsort(rows.T[::-1])
     is_new = np.zeros(len(rows), dtype=np.int64)
     is_new[1:] = (rows[order[1:]] != rows[order[:-1]]).any(axis=1)
-    found = np.empty(len(rows), dtype=np.int64)
-    found[order] = np.cumsum(is_new)
-    return found
+    numbers = np.empty(len(rows), dtype=np.int64)
+    numbers[order] = np.cumsum(is_new)
+    return numbers
 
 
 def _is_among(rows: np.ndarray, others: np.ndarray) -> np.ndarray:

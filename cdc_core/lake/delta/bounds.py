@@ -33,23 +33,23 @@ class Bounds:
         """Extend the bounds to these rows."""
         if TO_LSN in rows.schema.names:
             self.nulls[TO_LSN] = self.nulls.get(TO_LSN, 0) + rows.column(TO_LSN).null_count
-        own = [each for each in rows.schema if each.name.startswith("__")]
-        for each in {each.name: each for each in [*list(rows.schema)[:_LEADING], *own]}.values():
-            if each.name in self._lost or not _is_ordered(each.type):
+        own = [field for field in rows.schema if field.name.startswith("__")]
+        for field in {field.name: field for field in [*list(rows.schema)[:_LEADING], *own]}.values():
+            if field.name in self._lost or not _is_ordered(field.type):
                 continue
             # Its minimum and maximum would be two copies in Arrow and two in Python.
-            if has_large_values(rows.column(each.name)):
-                self._lose(each.name)
+            if has_large_values(rows.column(field.name)):
+                self._lose(field.name)
                 continue
-            found = pc.min_max(rows.column(each.name)).as_py()
-            low, high = found["min"], found["max"]
+            extremes = pc.min_max(rows.column(field.name)).as_py()
+            low, high = extremes["min"], extremes["max"]
             if low is None:
                 continue
             if isinstance(low, str) and max(len(low), len(high)) > _MAX_TEXT:
-                self._lose(each.name)
+                self._lose(field.name)
                 continue
-            self.minimum[each.name] = min(self.minimum.get(each.name, low), low)
-            self.maximum[each.name] = max(self.maximum.get(each.name, high), high)
+            self.minimum[field.name] = min(self.minimum.get(field.name, low), low)
+            self.maximum[field.name] = max(self.maximum.get(field.name, high), high)
 
     def _lose(self, name: str) -> None:
         self._lost.add(name)

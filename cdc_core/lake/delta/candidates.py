@@ -86,8 +86,8 @@ class Ranges:
             is_usable = _ordered(values.type) and len(values) and not values.null_count
             if is_usable and not has_large_values(pa.chunked_array([values])):
                 columns[name] = values
-                found = pc.min_max(values)
-                bounds[name] = (found["min"], found["max"])
+                extremes = pc.min_max(values)
+                bounds[name] = (extremes["min"], extremes["max"])
         return cls(columns, bounds)
 
     def may_be_in(self, file: DataFile) -> bool:
@@ -127,10 +127,10 @@ def _ordered(kind: pa.DataType) -> bool:
 
 def _bound(values: Any, name: str, kind: pa.DataType) -> Any:
     """Return a statistic as a scalar of the column's type; None if there is none or it cannot be converted."""
-    found = values.get(name)
-    if found is None:
+    statistic = values.get(name)
+    if statistic is None:
         return None
     try:
-        return pa.scalar(found, kind)
+        return pa.scalar(statistic, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None

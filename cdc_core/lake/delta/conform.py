@@ -14,23 +14,23 @@ def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         return rows
     by_name = {name.lower(): name for name in rows.schema.names}
     arrays = [
-        _conformed(rows.column(by_name[wanted.name.lower()]), wanted.type)
-        if wanted.name.lower() in by_name
-        else pa.nulls(rows.num_rows, wanted.type)
-        for wanted in schema
+        _conformed(rows.column(by_name[field.name.lower()]), field.type)
+        if field.name.lower() in by_name
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with every field, element and value nullable, in Arrow's plain layouts, without metadata."""
-    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return a type with every nested field nullable; large and view layouts become the plain ones."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in kind])
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
@@ -44,7 +44,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def has_local_timestamps(schema: pa.Schema) -> bool:
     """Whether some column, at any depth, is a timestamp without time zone."""
-    return any(_is_local(each.type) for each in schema)
+    return any(_is_local(field.type) for field in schema)
 
 
 def _conformed(values: pa.ChunkedArray, want: pa.DataType) -> pa.ChunkedArray:
@@ -59,14 +59,14 @@ def _conformed(values: pa.ChunkedArray, want: pa.DataType) -> pa.ChunkedArray:
 def _struct(values: pa.StructArray, want: pa.StructType) -> pa.StructArray:
     by_name = {values.type.field(n).name.lower(): n for n in range(values.type.num_fields)}
     arrays = []
-    for each in want:
-        at = by_name.get(each.name.lower())
+    for field in want:
+        at = by_name.get(field.name.lower())
         if at is None:
-            arrays.append(pa.nulls(len(values), each.type))
+            arrays.append(pa.nulls(len(values), field.type))
             continue
         inner = pa.chunked_array([values.field(at)])
-        arrays.append(_conformed(inner, each.type).combine_chunks())
-    arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
+        arrays.append(_conformed(inner, field.type).combine_chunks())
+    arrays = [array.chunk(0) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
     return pa.StructArray.from_arrays(arrays, fields=list(want), mask=values.is_null())
 
 

@@ -198,8 +198,8 @@ class Definition:
         taken = {str(field["metadata"].get(PHYSICAL_NAME)).lower() for field in self.fields}
 
         def physical(name: str) -> str:
-            given, number = f"col-{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.identity}/{name}')}", 0
-            while (made := f"{given}-{number}" if number else given).lower() in taken:
+            stem, number = f"col-{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.identity}/{name}')}", 0
+            while (made := f"{stem}-{number}" if number else stem).lower() in taken:
                 number += 1
             taken.add(made.lower())
             return made
@@ -316,8 +316,8 @@ def fields_of(schema: pa.Schema) -> list[Field]:
     """Return the columns as in the log of a table without column mapping."""
     import deltalake
 
-    found: list[Field] = json.loads(deltalake.Schema.from_arrow(plain_schema(schema)).to_json())["fields"]
-    return found
+    fields: list[Field] = json.loads(deltalake.Schema.from_arrow(plain_schema(schema)).to_json())["fields"]
+    return fields
 
 
 def field_of(name: str, kind: pa.DataType) -> Field:

@@ -63,13 +63,13 @@ class DeletionVector:
     @property
     def for_log(self) -> dict[str, Any]:
         """The log's ``deletionVector``."""
-        found: dict[str, Any] = {
+        description: dict[str, Any] = {
             "storageType": self.storage,
             "pathOrInlineDv": self.place,
             "sizeInBytes": self.size,
             "cardinality": self.cardinality,
         }
-        return found if self.offset is None else {**found, "offset": self.offset}
+        return description if self.offset is None else {**description, "offset": self.offset}
 
     @property
     def unique_id(self) -> str:
@@ -105,11 +105,11 @@ def decoded(vector: bytes) -> BitMap64:
 
 def inline_vectors(vectors: Sequence[BitMap64], most_bytes: int) -> list[DeletionVector] | None:
     """Return the descriptions of vectors that are in the log themselves; None if one of them has more bytes."""
-    found = [(encoded(each), len(each)) for each in vectors]
-    if any(len(content) > most_bytes for content, _ in found):
+    entries = [(encoded(bitmap), len(bitmap)) for bitmap in vectors]
+    if any(len(content) > most_bytes for content, _ in entries):
         return None
     # Z85 encodes four bytes at a time; the size says how many of the last ones count.
-    padded = [(content + bytes(-len(content) % 4), len(content), count) for content, count in found]
+    padded = [(content + bytes(-len(content) % 4), len(content), count) for content, count in entries]
     return [
         DeletionVector("i", base64.b85encode(content).translate(_TO_Z85).decode(), size, count)
         for content, size, count in padded
@@ -121,9 +121,9 @@ def vector_file(vectors: Sequence[BitMap64]) -> tuple[str, bytes, list[DeletionV
     name = uuid4()
     place = base64.b85encode(name.bytes).translate(_TO_Z85).decode()
     content, told = bytearray(_VERSION), []
-    for each in vectors:
-        vector = encoded(each)
-        told.append(DeletionVector("u", place, len(vector), len(each), len(content)))
+    for bitmap in vectors:
+        vector = encoded(bitmap)
+        told.append(DeletionVector("u", place, len(vector), len(bitmap), len(content)))
         content += struct.pack(">i", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
     return f"deletion_vector_{name}.bin", bytes(content), told
 
@@ -137,10 +137,10 @@ def vector_in(content: bytes, vector: DeletionVector) -> BitMap64:
     size, crc = content[:4], content[4 + vector.size : 8 + vector.size]
     if size != struct.pack(">i", vector.size) or crc != struct.pack(">I", zlib.crc32(data)):
         raise ValueError("The deletion vector is damaged.")
-    found = decoded(data)
-    if len(found) != vector.cardinality:
+    bitmap = decoded(data)
+    if len(bitmap) != vector.cardinality:
         raise ValueError("The deletion vector has another number of rows than the log says.")
-    return found
+    return bitmap
 
 
 def as_places(bitmap: BitMap64) -> np.ndarray:
@@ -155,7 +155,7 @@ def packed(places: np.ndarray) -> bytes:
 
 def united(bitmaps: Iterable[bytes]) -> np.ndarray:
     """Return the positions of several sets (``packed``) in ascending order. Shape: int64[C]"""
-    return as_places(BitMap64.union(*(BitMap64.deserialize(each) for each in bitmaps)))
+    return as_places(BitMap64.union(*(BitMap64.deserialize(bitmap) for bitmap in bitmaps)))
 
 
 def as_bitmap(places: np.ndarray) -> BitMap64:

@@ -147,12 +147,12 @@ class Folder:
         if self._remote is not None:
             return self._remote.listed(under)
         files = list[tuple[str, float, int]]()
-        with os.scandir(Path(self.uri) / under) as found:
-            for each in found:
+        with os.scandir(Path(self.uri) / under) as entries:
+            for entry in entries:
                 with suppress(FileNotFoundError):  # removed since it was listed
-                    if each.is_file():
-                        facts = each.stat()
-                        files.append((each.name, facts.st_mtime, facts.st_size))
+                    if entry.is_file():
+                        facts = entry.stat()
+                        files.append((entry.name, facts.st_mtime, facts.st_size))
         return files
 
     def missing(self, names: list[str]) -> list[str]:

@@ -105,8 +105,8 @@ class Loaded:
         """Return the version of the newest ``txn`` with this id; None if there is none."""
         known = self._known_txns()
         if app not in known:  # a call that reads the whole log's actions: 1 ms and more
-            found = self._raw.transaction_version(app)
-            known[app] = None if found is None else int(found)
+            version = self._raw.transaction_version(app)
+            known[app] = None if version is None else int(version)
         return known[app]
 
     def _known_txns(self) -> dict[str, int | None]:
@@ -146,7 +146,7 @@ def _listed(
     names: Mapping[str, str],
 ) -> list[DataFile]:
     # row-wise: one row per data file, of which a table has a few dozen
-    found = []
+    files = []
     for row in actions.to_pylist():
         low, high, nulls = (
             {names.get(name, name): value for name, value in (row.get(part) or {}).items() if value is not None}
@@ -156,5 +156,5 @@ def _listed(
         path, count = row["path"], int(row["num_records"] or 0)
         vector = vectors.get(unquote(path)) if vectors else None
         base, version = row_ids.get(unquote(path), (None, None)) if row_ids else (None, None)
-        found.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector, base, version))
-    return found
+        files.append(DataFile(path, int(row["size_bytes"]), count, low, high, nulls, vector, base, version))
+    return files

@@ -71,7 +71,9 @@ class LogEntry:
 
     def content(self) -> bytes:
         """Return the entry's lines."""
-        return b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in self._actions(self.made))
+        return b"".join(
+            json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in self._actions(self.made)
+        )
 
     def applied_to(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return a table's files after the commit, from those before it."""
@@ -121,7 +123,7 @@ def clustering_domain(columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _facts(file: DataFile) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": file.path, "partitionValues": {}, "size": file.size}
+    facts: dict[str, Any] = {"path": file.path, "partitionValues": {}, "size": file.size}
     if file.base_row_id is not None:
-        found |= {"baseRowId": file.base_row_id, "defaultRowCommitVersion": file.commit_version}
-    return found if file.vector is None else {**found, "deletionVector": file.vector.for_log}
+        facts |= {"baseRowId": file.base_row_id, "defaultRowCommitVersion": file.commit_version}
+    return facts if file.vector is None else {**facts, "deletionVector": file.vector.for_log}

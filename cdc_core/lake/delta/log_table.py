@@ -95,10 +95,10 @@ def state_of(path: str) -> tuple[str, int, int] | None:
     log = Path(folder.uri) / "_delta_log"
     try:
         with os.scandir(log) as entries:
-            newest = max((each.name for each in entries if each.name.endswith(".json")), default=None)
+            newest = max((entry.name for entry in entries if entry.name.endswith(".json")), default=None)
         if newest is None:
             return None
-        found = (log / newest).stat()
+        status = (log / newest).stat()
     except OSError:
         return None
-    return newest, found.st_ino, found.st_mtime_ns
+    return newest, status.st_ino, status.st_mtime_ns

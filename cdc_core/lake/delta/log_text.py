@@ -20,8 +20,8 @@ def stats_json(file: DataFile, names: Mapping[str, str]) -> str:
 
     With a deletion vector they are those of all rows, also of the deleted ones, which the log says.
     """
-    found = file.stats or _bounds_json(file, names)
-    return found if file.vector is None else f'{found[:-1]}, "tightBounds": false}}'
+    stats = file.stats or _bounds_json(file, names)
+    return stats if file.vector is None else f'{stats[:-1]}, "tightBounds": false}}'
 
 
 def with_vector(file: DataFile, vector: DeletionVector, names: Mapping[str, str]) -> DataFile:
@@ -33,13 +33,13 @@ def with_vector(file: DataFile, vector: DeletionVector, names: Mapping[str, str]
 
 def _bounds_json(file: DataFile, names: Mapping[str, str]) -> str:
     """Return the statistics of all rows of a file."""
-    found = {
+    stats = {
         "numRecords": file.rows,
         "minValues": _bounds(file.minimum, names),
         "maxValues": _bounds(file.maximum, names),
         "nullCount": {names.get(name, name): count for name, count in file.nulls.items()},
     }
-    return json.dumps(found)
+    return json.dumps(stats)
 
 
 def _bounds(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

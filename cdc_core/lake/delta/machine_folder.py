@@ -97,11 +97,11 @@ class MachineFolder:
         """Remove the files that were not used longest, if there are more bytes than allowed."""
         if self._bytes is not None and self._bytes <= self._max:
             return
-        found = self._found()
-        octets = sum(size for _, size, _ in found)
+        files = self._found()
+        octets = sum(size for _, size, _ in files)
         if octets > self._max:
             now = time.time()
-            for used, size, path in sorted(found):
+            for used, size, path in sorted(files):
                 if octets <= self._max * _ROOM:
                     break
                 with suppress(OSError):
@@ -119,7 +119,7 @@ class MachineFolder:
 
     def _found(self) -> list[tuple[float, int, Path]]:
         """Return the last use, size and path of each file; removes old ones, and what killed processes left."""
-        found, now = [], time.time()
+        files, now = [], time.time()
         with suppress(OSError), os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(OSError):
@@ -127,10 +127,10 @@ class MachineFolder:
                     if entry.name.endswith(self._suffix) and now - facts.st_mtime > _UNUSED_SECONDS:
                         os.unlink(entry.path)
                     elif entry.name.endswith(self._suffix):
-                        found.append((facts.st_mtime, facts.st_size, Path(entry.path)))
+                        files.append((facts.st_mtime, facts.st_size, Path(entry.path)))
                     elif entry.name.endswith(_TEMPORARY) and now - facts.st_mtime > _LEFT_SECONDS:
                         os.unlink(entry.path)
-        return found
+        return files
 
     def _tell(self, what: str, text: str, *values: object) -> None:
         if what not in self._told:

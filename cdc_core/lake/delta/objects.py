@@ -83,8 +83,10 @@ class Objects:
         import obstore
 
         with _request():
-            found = obstore.list_with_delimiter(self._store, f"{self._key(under)}/")["objects"]
-        return [(each["path"].rpartition("/")[2], each["last_modified"].timestamp(), each["size"]) for each in found]
+            entries = obstore.list_with_delimiter(self._store, f"{self._key(under)}/")["objects"]
+        return [
+            (entry["path"].rpartition("/")[2], entry["last_modified"].timestamp(), entry["size"]) for entry in entries
+        ]
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return the names of which there is no object."""
@@ -96,9 +98,9 @@ class Objects:
                 return True
             return False
 
-        wanted = list(names)
+        all_names = list(names)
         with ThreadPoolExecutor(_THREADS) as pool:
-            return [name for name, gone in zip(wanted, pool.map(is_missing, wanted), strict=True) if gone]
+            return [name for name, gone in zip(all_names, pool.map(is_missing, all_names), strict=True) if gone]
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; some may be gone already."""
@@ -170,10 +172,10 @@ class _ObjectReader(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         left = self._size - self._at
-        wanted = left if size < 0 else min(size, left)
-        found = self._objects.get(self._name, self._at, wanted) if wanted > 0 else b""
-        self._at += len(found)
-        return found
+        count = left if size < 0 else min(size, left)
+        content = self._objects.get(self._name, self._at, count) if count > 0 else b""
+        self._at += len(content)
+        return content
 
 
 class _ObjectOutput:

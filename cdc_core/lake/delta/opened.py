@@ -39,8 +39,8 @@ def _opened(
             _kept.pop(path, None)
         else:
             return table
-    found = DeltaTable.open(path, storage)
-    return None if found is None else keep(run, found)
+    new_table = DeltaTable.open(path, storage)
+    return None if new_table is None else keep(run, new_table)
 
 
 def keep(run: str, table: DeltaTable) -> DeltaTable:

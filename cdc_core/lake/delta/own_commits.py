@@ -38,24 +38,24 @@ def newer_commits(
     They are not if one of them is another program's or changed more than files, or if the log lacks entries. Of a
     SharedLog they are all that it has.
     """
-    found = list[LogEntry]()
+    entries = list[LogEntry]()
     try:
-        while len(found) < _MOST:
-            number = version + len(found) + 1
+        while len(entries) < _MOST:
+            number = version + len(entries) + 1
             try:
                 content = source.get(number) if isinstance(source, SharedLog) else source.content(entry_name(number))
             except FileNotFoundError:
                 if isinstance(source, Folder):
                     # Entries are removed from the oldest on: the log has all later ones if it has the last.
                     source.size(entry_name(number - 1))
-                return found, True
+                return entries, True
             entry = _own_entry(content, schema, names)
             if entry is None:
                 break
-            found.append(entry)
+            entries.append(entry)
     except (OSError, ValueError, KeyError):
         return [], False
-    return found, False
+    return entries, False
 
 
 def _own_entry(content: bytes, schema: pa.Schema, names: Mapping[str, str]) -> LogEntry | None:
@@ -65,21 +65,21 @@ def _own_entry(content: bytes, schema: pa.Schema, names: Mapping[str, str]) -> L
     table's columns, ``names`` their physical names, where these differ. Raises ValueError, KeyError if it is damaged.
     """
     actions = [json.loads(line) for line in content.splitlines()]
-    kinds = {kind for each in actions for kind in each}
+    kinds = {kind for action in actions for kind in action}
     info = actions[0].get("commitInfo", {}) if actions else {}
     if info.get("engineInfo") != ENGINE or not kinds <= _FILES_ONLY:
         return None
     highest = None
-    for each in actions:
-        domain = each.get("domainMetadata")
+    for action in actions:
+        domain = action.get("domainMetadata")
         if domain is not None and domain["domain"] != row_tracking.DOMAIN:
             return None
         highest = highest if domain is None else row_tracking.highest_in(domain)
     types = {names.get(field.name, field.name): field for field in schema}
     return LogEntry(
-        [_file_of(each["add"], types) for each in actions if "add" in each],
-        [_file_of(each["remove"], types) for each in actions if "remove" in each],
-        {each["txn"]["appId"]: int(each["txn"]["version"]) for each in actions if "txn" in each},
+        [_file_of(action["add"], types) for action in actions if "add" in action],
+        [_file_of(action["remove"], types) for action in actions if "remove" in action],
+        {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action},
         has_commit_time="inCommitTimestamp" in info,
         made=int(info["timestamp"]),
         committed=int(info.get("inCommitTimestamp", 0)),

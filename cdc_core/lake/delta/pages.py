@@ -79,7 +79,7 @@ class Pages:
     @cached_property
     def _roots(self) -> dict[str, tuple[list[Fields], list[int]]]:
         """The schema's elements of each column, and the numbers of its leaves."""
-        elements, found, leaf, at = self._footer[_SCHEMA][1][1], {}, 0, 1
+        elements, roots, leaf, at = self._footer[_SCHEMA][1][1], {}, 0, 1
         while at < len(elements):
             end, open_ = at, 1
             leaves = []
@@ -90,9 +90,9 @@ class Pages:
                     leaves.append(leaf)
                     leaf += 1
                 end += 1
-            found[elements[at][_NAME][1].decode()] = (elements[at:end], leaves)
+            roots[elements[at][_NAME][1].decode()] = (elements[at:end], leaves)
             at = end
-        return found
+        return roots
 
     @property
     def names(self) -> list[str]:
@@ -120,18 +120,18 @@ class Pages:
             raise ValueError("Without positions there is no page.")
         groups = np.searchsorted(self._ends, places, side="right")
         together: dict[bytes, list[str]] = {}
-        wanted: dict[bytes, list[tuple[int, np.ndarray]]] = {}
+        pages_of: dict[bytes, list[tuple[int, np.ndarray]]] = {}
         for name in names:
-            found = list(self._selected(name, places, groups))
-            key = b"".join(struct.pack("<q", group) + rows.tobytes() for group, rows in found)
+            pages = list(self._selected(name, places, groups))
+            key = b"".join(struct.pack("<q", group) + rows.tobytes() for group, rows in pages)
             together.setdefault(key, []).append(name)
-            wanted.setdefault(key, found)
+            pages_of.setdefault(key, pages)
         parts: dict[str, pa.ChunkedArray] = {}
         for key, same in together.items():
-            rows = pq.ParquetFile(pa.BufferReader(self._file(same, wanted[key]))).read(use_threads=False)
-            if rows.num_rows != sum(int((each[1] - each[0]).sum()) for _, each in wanted[key]):
+            rows = pq.ParquetFile(pa.BufferReader(self._file(same, pages_of[key]))).read(use_threads=False)
+            if rows.num_rows != sum(int((page_rows[1] - page_rows[0]).sum()) for _, page_rows in pages_of[key]):
                 raise ValueError("The offset index and the pages have different rows.")
-            at = _places_among(wanted[key], places, groups, self._ends)
+            at = _places_among(pages_of[key], places, groups, self._ends)
             taken = rows.take(pa.array(at))
             parts |= {name: taken.column(name) for name in same}
         return pa.table([parts[name] for name in names], names=list(names))
@@ -145,29 +145,29 @@ class Pages:
         for group in np.unique(groups).tolist():
             start = int(self._ends[group - 1]) if group else 0
             mine, count = places[groups == group] - start, int(self._ends[group]) - start
-            found, *others = (self._chunk(group, leaf).rows_of(mine, count) for leaf in leaves)
-            if any(not np.array_equal(other, found) for other in others):
+            page_rows, *others = (self._chunk(group, leaf).rows_of(mine, count) for leaf in leaves)
+            if any(not np.array_equal(other, page_rows) for other in others):
                 raise ValueError("The pages of a nested column have different rows.")
-            yield group, found
+            yield group, page_rows
 
     def _chunk(self, group: int, leaf: int) -> _ColumnPages:
-        found = self._chunks.get((group, leaf))
-        if found is None:
+        chunk = self._chunks.get((group, leaf))
+        if chunk is None:
             column = self._footer[_GROUPS][1][1][group][_COLUMNS][1][1][leaf]
             if _INDEX_AT not in column:
                 raise ValueError("The file has no offset index.")
             start, size = column[_INDEX_AT][1], column[_INDEX_SIZE][1]
             places = page_places(self.data[start : start + size])
-            found = _ColumnPages(column[_META][1], places[:, 0], places[:, 1], places[:, 2])
-            self._chunks[group, leaf] = found
-        return found
+            chunk = _ColumnPages(column[_META][1], places[:, 0], places[:, 1], places[:, 2])
+            self._chunks[group, leaf] = chunk
+        return chunk
 
-    def _file(self, names: Sequence[str], wanted: Sequence[tuple[int, np.ndarray]]) -> bytes:
+    def _file(self, names: Sequence[str], pages_by_group: Sequence[tuple[int, np.ndarray]]) -> bytes:
         """Return a Parquet file with the wanted pages of columns."""
         content: list[bytes | memoryview] = [_MAGIC]
         groups: list[dict[int, tuple[int, Any]]] = []
         at = len(_MAGIC)
-        for group, rows in wanted:
+        for group, rows in pages_by_group:
             columns = []
             for name in names:
                 for leaf in self._roots[name][1]:
@@ -181,8 +181,8 @@ class Pages:
             count = int((rows[1] - rows[0]).sum())
             groups.append({_COLUMNS: (9, (STRUCT, columns)), _GROUP_BYTES: (I64, at), _GROUP_ROWS: (I64, count)})
         root = {**self._footer[_SCHEMA][1][1][0], _CHILDREN: (5, len(names))}
-        elements = [root, *[each for name in names for each in self._roots[name][0]]]
-        every = sum(each[_GROUP_ROWS][1] for each in groups)
+        elements = [root, *[element for name in names for element in self._roots[name][0]]]
+        every = sum(row_group[_GROUP_ROWS][1] for row_group in groups)
         footer = written(
             {1: self._footer[1], _SCHEMA: (9, (STRUCT, elements)), _ROWS: (I64, every), _GROUPS: (9, (STRUCT, groups))}
         )
@@ -246,13 +246,13 @@ def page_places(index: bytes | memoryview) -> np.ndarray:
 
 def _numbers(octets: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return the numbers (zigzag varints) from their first to their last bytes. Shape: int64[N] each -> int64[N]"""
-    found = np.zeros(len(first), dtype=np.uint64)
+    numbers = np.zeros(len(first), dtype=np.uint64)
     for number in range(int((last - first).max()) + 1):
         at = first + number
         inside = at <= last
         part = octets[np.where(inside, at, last)].astype(np.uint64) & np.uint64(127)
-        found |= np.where(inside, part << np.uint64(7 * number), np.uint64(0))
-    return (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64)
+        numbers |= np.where(inside, part << np.uint64(7 * number), np.uint64(0))
+    return (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
 
 
 def _values_in(page: memoryview) -> int:
@@ -261,12 +261,12 @@ def _values_in(page: memoryview) -> int:
 
 
 def _places_among(
-    wanted: Sequence[tuple[int, np.ndarray]], places: np.ndarray, groups: np.ndarray, ends: np.ndarray
+    pages_by_group: Sequence[tuple[int, np.ndarray]], places: np.ndarray, groups: np.ndarray, ends: np.ndarray
 ) -> np.ndarray:
     """Return where the rows at ``places`` stand among the rows of the wanted pages. Shape: int64[P] -> int64[P]"""
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-    firsts = np.concatenate([rows[0] + starts[group] for group, rows in wanted])
-    sizes = np.concatenate([rows[1] - rows[0] for _, rows in wanted])
+    firsts = np.concatenate([rows[0] + starts[group] for group, rows in pages_by_group])
+    sizes = np.concatenate([rows[1] - rows[0] for _, rows in pages_by_group])
     before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
     page = np.searchsorted(firsts, places, side="right") - 1
     return np.asarray(before[page] + places - firsts[page])

@@ -54,9 +54,9 @@ class Columns:
         """Return rows without the hidden columns."""
         return rows.select(self.schema.names[: -self.hidden]) if self.hidden else rows
 
-    def of(self, found: pa.Table) -> pa.Table:
+    def of(self, file_rows: pa.Table) -> pa.Table:
         """Return rows of a file in the table's schema; a column missing in it is null."""
-        rows = conform(found, self.stored)
+        rows = conform(file_rows, self.stored)
         return rows if self.stored.equals(self.schema) else renamed(rows, self.schema)
 
     def to_file(self, rows: pa.Table) -> pa.Table:
@@ -89,8 +89,8 @@ class ParquetFiles:
     def read(self, file: DataFile, columns: Columns, live: np.ndarray | None) -> pa.Table:
         """Return the rows of a file, or those that are ``live``. Shape: bool[rows] -> table[N]"""
         with self.opened(file) as parquet:
-            found = parquet.read(columns=columns.names_in(parquet), use_threads=False)
-        return _live(columns.of(found), live)
+            rows = parquet.read(columns=columns.names_in(parquet), use_threads=False)
+        return _live(columns.of(rows), live)
 
     def read_at(self, file: DataFile, columns: Columns, places: np.ndarray) -> pa.Table:
         """Return the rows at ascending positions of a file. Shape: int64[P] -> table[P]
@@ -108,24 +108,24 @@ class ParquetFiles:
             names, facts = columns.names_in(parquet), parquet.metadata
             ends = np.cumsum([facts.row_group(number).num_rows for number in range(facts.num_row_groups)])
             group = np.searchsorted(ends, places, side="right")
-            found = []
+            parts = []
             for number in np.unique(group).tolist():
                 mine = places[group == number] - (ends[number - 1] if number else 0)
                 rows = parquet.read_row_group(number, columns=names, use_threads=False)
                 # One group at a time: a table has many times more rows than a slice changes. In the table's types:
                 # Arrow cannot take rows of views, as which some writers' files are read.
-                found.append(columns.of(rows).take(pa.array(mine)))
-        return pa.concat_tables(found) if found else columns.schema.empty_table()
+                parts.append(columns.of(rows).take(pa.array(mine)))
+        return pa.concat_tables(parts) if parts else columns.schema.empty_table()
 
     def _paged(self, file: DataFile) -> Pages:
         """Return the pages of a local file; what is known of them is kept for files that were used lately."""
-        found = self._pages.pop(file.path, None)
-        if found is None:
-            found = Pages(memoryview(self._folder.open_input(file.path).read_buffer()).cast("B"))
-        self._pages[file.path] = found
+        pages = self._pages.pop(file.path, None)
+        if pages is None:
+            pages = Pages(memoryview(self._folder.open_input(file.path).read_buffer()).cast("B"))
+        self._pages[file.path] = pages
         if len(self._pages) > _MOST_PAGED:
             self._pages.popitem(last=False)
-        return found
+        return pages
 
     def batches(
         self, file: DataFile, columns: Columns, live: np.ndarray | None, most: int = BATCH_ROWS
@@ -136,10 +136,10 @@ class ParquetFiles:
             facts = parquet.metadata
             few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
             size = max(1, min(most, few))
-            for found in stepwise(parquet, columns.names_in(parquet), size):
-                start, at = at, at + found.num_rows
-                yield _live(columns.of(found), None if live is None else live[start:at])
-                del found  # a row may be large, and would stay in memory while the next one is read
+            for batch in stepwise(parquet, columns.names_in(parquet), size):
+                start, at = at, at + batch.num_rows
+                yield _live(columns.of(batch), None if live is None else live[start:at])
+                del batch  # a row may be large, and would stay in memory while the next one is read
 
     def row_count(self, file: DataFile) -> int:
         """Return the number of rows from the file's footer."""
@@ -181,7 +181,7 @@ class ParquetFiles:
         has_dictionary = ready.num_rows >= _DICTIONARY_ROWS
         stored = columns.to_file(ready)
         if layout.omits_nulls:
-            used = [at for at, each in enumerate(stored.columns) if each.null_count < len(each)]
+            used = [at for at, values in enumerate(stored.columns) if values.null_count < len(values)]
             stored = stored.select(used or [0])  # a file without any column would have no rows
         with self._folder.open_output(path) as target:
             with parquet_writer(target, stored.schema, layout, has_dictionary) as writer:
@@ -202,7 +202,7 @@ class ParquetFiles:
         name: str,
     ) -> list[DataFile]:
         """Write batches of the table's schema to new files; see ``DeltaTable.write_stream``."""
-        found: list[DataFile] = []
+        files: list[DataFile] = []
         groups = row_groups(batches, columns.schema)
         rows = next(groups, None)
         while rows is not None:
@@ -223,8 +223,8 @@ class ParquetFiles:
                         if rows is not None and has_large_values(rows) != is_large:
                             break
                 size = target.tell()
-            found.append(DataFile(path, size, count, bounds.minimum, bounds.maximum, bounds.nulls))
-        return found
+            files.append(DataFile(path, size, count, bounds.minimum, bounds.maximum, bounds.nulls))
+        return files
 
     def write_one(self, batches: Iterable[pa.RecordBatch], columns: Columns, group_bytes: int, name: str) -> DataFile:
         """Write batches of the table's schema to one file; see ``DeltaTable.write_one``.

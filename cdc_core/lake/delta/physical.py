@@ -9,8 +9,8 @@ import pyarrow as pa
 def renamed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the same columns in the same order with the names of ``schema``, in nested structs too."""
     arrays = [
-        pa.chunked_array([_array(chunk, each.type) for chunk in values.chunks], each.type)
-        for values, each in zip(rows.columns, schema, strict=True)
+        pa.chunked_array([_array(chunk, field.type) for chunk in values.chunks], field.type)
+        for values, field in zip(rows.columns, schema, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -20,7 +20,7 @@ def _array(values: pa.Array, want: pa.DataType) -> pa.Array:
         return values
     gone = values.is_null()
     if pa.types.is_struct(want):
-        inside = [_array(part, each.type) for part, each in zip(_parts(values), want, strict=True)]
+        inside = [_array(part, field.type) for part, field in zip(_parts(values), want, strict=True)]
         return pa.StructArray.from_arrays(inside, fields=list(want), mask=gone)
     # The offsets of a slice refer to the entire array, so a slice is copied first.
     values = values.take(pa.array(np.arange(len(values)))) if values.offset else values

@@ -60,14 +60,14 @@ def open_newest(uri: str, options: dict[str, str] | None) -> RecentTable:
     if (known := _recent.get(uri)) is not None and _is_as_it_was(log, known) and _handed_out(uri, known):
         return known
     before = _stamps(log)
-    found = RecentTable(deltalake.DeltaTable(uri, storage_options=options))
-    found.stamps = _stamps(log, _entry(log, found))
+    table = RecentTable(deltalake.DeltaTable(uri, storage_options=options))
+    table.stamps = _stamps(log, _entry(log, table))
     # Otherwise a commit was made, or the table replaced, while it was loaded: it is not known which version is whose.
-    if before and found.stamps[:1] == before:
+    if before and table.stamps[:1] == before:
         with _lock:
-            _recent[uri] = found
+            _recent[uri] = table
             _forget_old()
-    return found
+    return table
 
 
 def claim(uri: str, recent: RecentTable) -> bool:
@@ -102,10 +102,10 @@ def _entry(log: Path, recent: RecentTable, later: int = 0) -> Path:
 def _stamps(*paths: Path) -> tuple[_Stamp, ...]:
     """Return what identifies each path and its last change; nothing if one of them does not exist."""
     try:
-        found = [os.stat(path) for path in paths]
+        statuses = [os.stat(path) for path in paths]
     except OSError:
         return ()
-    return tuple((each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found)
+    return tuple((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for status in statuses)
 
 
 def _forget_old() -> None:

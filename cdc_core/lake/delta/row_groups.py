@@ -161,10 +161,10 @@ def repeated_columns(rows: pa.Table) -> list[str]:
     if rows.num_rows < _MIN_ROWS:
         return []
     sample = rows.slice(0, _SAMPLE_ROWS)
-    found = []
-    for each in rows.schema:
-        if not (pa.types.is_nested(each.type) or pa.types.is_boolean(each.type) or pa.types.is_null(each.type)):
-            distinct = pc.count_distinct(sample.column(each.name), mode="all").as_py()
+    names = []
+    for field in rows.schema:
+        if not (pa.types.is_nested(field.type) or pa.types.is_boolean(field.type) or pa.types.is_null(field.type)):
+            distinct = pc.count_distinct(sample.column(field.name), mode="all").as_py()
             if distinct <= sample.num_rows // 4:
-                found.append(each.name)
-    return found
+                names.append(field.name)
+    return names

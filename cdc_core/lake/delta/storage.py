@@ -52,7 +52,7 @@ class Storage:
 
     def for_delta_rs(self) -> dict[str, str]:
         """Return the storage options of deltalake, with the secret in clear text."""
-        found = {
+        options = {
             "aws_endpoint_url": self.endpoint,
             "aws_region": self.region,
             "aws_access_key_id": self.access_key,
@@ -62,11 +62,11 @@ class Storage:
             # A log entry is created only if it does not exist.
             "aws_conditional_put": "etag",
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in options.items() if value}
 
     def for_hadoop(self) -> dict[str, str]:
         """Return the settings of S3A, with the secret in clear text."""
-        found = {
+        settings = {
             "fs.s3a.endpoint": self.endpoint,
             "fs.s3a.endpoint.region": self.region,
             "fs.s3a.access.key": self.access_key,
@@ -74,7 +74,7 @@ class Storage:
             "fs.s3a.path.style.access": "true" if self.path_style else "",
             "fs.s3a.connection.ssl.enabled": "false" if self.endpoint.startswith("http://") else "",
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in settings.items() if value}
 
 
 class Location(str):
@@ -100,10 +100,10 @@ def is_s3(path: str) -> bool:
     return path.startswith(("s3://", "s3a://"))
 
 
-def options_for(path: str, given: Mapping[str, str] | None = None) -> dict[str, str] | None:
+def options_for(path: str, options: Mapping[str, str] | None = None) -> dict[str, str] | None:
     """Return the storage options of deltalake for a path; None if it needs none."""
-    if given is not None:
-        return dict(given) or None
+    if options is not None:
+        return dict(options) or None
     if isinstance(path, Location) and is_s3(path):
         return path.storage.for_delta_rs()
     return None

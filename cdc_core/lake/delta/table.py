@@ -259,18 +259,18 @@ class DeltaTable:
 
         Without the rows marked as deleted; with ``whole`` also those. ``columns`` may be of ``tracked_schema``.
         """
-        wanted, live = self._columns.named(columns), None if whole else self.live(file)
-        rows = self._parquet.read(file, wanted, live)
-        return self._columns.filled(rows, file, self._places(file, live)) if wanted.hidden else rows
+        read_columns, live = self._columns.named(columns), None if whole else self.live(file)
+        rows = self._parquet.read(file, read_columns, live)
+        return self._columns.filled(rows, file, self._places(file, live)) if read_columns.hidden else rows
 
     def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows at ascending positions in a file, marked or not; reads only their row groups.
 
         Shape: int64[P] -> table[P]
         """
-        wanted = self._columns.named(columns)
-        rows = self._parquet.read_at(file, wanted, places)
-        return self._columns.filled(rows, file, places) if wanted.hidden else rows
+        read_columns = self._columns.named(columns)
+        rows = self._parquet.read_at(file, read_columns, places)
+        return self._columns.filled(rows, file, places) if read_columns.hidden else rows
 
     def row_count(self, file: DataFile) -> int:
         """Return the number of rows of a file, marked or not, also if the log does not have it."""
@@ -286,9 +286,9 @@ class DeltaTable:
 
     def batches(self, file: DataFile, names: Sequence[str] | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
         """As ``read``, in the file's order, a few megabytes and at most ``rows`` rows at a time."""
-        wanted, live = self._columns.named(names), self.live(file)
-        found = self._parquet.batches(file, wanted, live, rows)
-        return self._columns.filled_batches(found, file, self._places(file, live)) if wanted.hidden else found
+        read_columns, live = self._columns.named(names), self.live(file)
+        batches = self._parquet.batches(file, read_columns, live, rows)
+        return self._columns.filled_batches(batches, file, self._places(file, live)) if read_columns.hidden else batches
 
     def _places(self, file: DataFile, live: np.ndarray | None) -> np.ndarray:
         return np.arange(self.row_count(file)) if live is None else np.flatnonzero(live)
@@ -399,8 +399,8 @@ class DeltaTable:
         self, added: list[DataFile], removed: list[DataFile], marked: Sequence[MarkedRows]
     ) -> tuple[list[DataFile], list[DataFile]]:
         """Return the files that a commit adds and removes, with those in which it marks rows."""
-        counted = [replace(each, file=replace(each.file, rows=self.row_count(each.file))) for each in marked]
-        again, gone = self._vectors.write(counted, self.definition.physical_names()), [each.file for each in marked]
+        counted = [replace(marks, file=replace(marks.file, rows=self.row_count(marks.file))) for marks in marked]
+        again, gone = self._vectors.write(counted, self.definition.physical_names()), [marks.file for marks in marked]
         failpoints.hit(failpoints.AFTER_VECTORS)
         new, changed = {file.path for file in added}, {file.path for file in gone}
         kept = [file for file in added if file.path not in changed]

@@ -24,16 +24,16 @@ class ThriftReader:
 
     def fields(self) -> Fields:
         """Read a structure."""
-        found: Fields = {}
+        fields: Fields = {}
         last = 0
         while True:
             head = self.data[self.at]
             self.at += 1
             if head == 0:
-                return found
+                return fields
             kind = head & 15
             last = last + (head >> 4) if head >> 4 else self._zigzag()
-            found[last] = (kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind))
+            fields[last] = (kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind))
 
     def _value(self, kind: int) -> Any:
         if kind in (I16, I32, I64):
@@ -63,18 +63,18 @@ class ThriftReader:
 
     def varint(self) -> int:
         """Read a number without sign."""
-        found = shift = 0
+        number = shift = 0
         while True:
             byte = self.data[self.at]
             self.at += 1
-            found |= (byte & 127) << shift
+            number |= (byte & 127) << shift
             if byte < 128:
-                return found
+                return number
             shift += 7
 
     def _zigzag(self) -> int:
-        found = self.varint()
-        return (found >> 1) ^ -(found & 1)
+        number = self.varint()
+        return (number >> 1) ^ -(number & 1)
 
 
 def written(fields: Fields) -> bytes:

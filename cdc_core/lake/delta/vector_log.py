@@ -128,12 +128,12 @@ class VectorLog:
         Returns the files with their new vectors, without those that have no other row. ``names`` as in ``with_vector``.
         """
         again, bitmaps = list[DataFile](), list[BitMap64]()
-        for each in marked:
-            bitmap = as_bitmap(each.places)
-            if each.file.vector is not None:
-                bitmap |= self.deleted(each.file.vector)
-            if len(bitmap) < each.file.rows:
-                again.append(each.file)
+        for marks in marked:
+            bitmap = as_bitmap(marks.places)
+            if marks.file.vector is not None:
+                bitmap |= self.deleted(marks.file.vector)
+            if len(bitmap) < marks.file.rows:
+                again.append(marks.file)
                 bitmaps.append(bitmap)
         if not bitmaps:
             return []
@@ -147,10 +147,10 @@ class VectorLog:
 
     def deleted(self, vector: DeletionVector) -> BitMap64:
         """Return the positions of a vector; not to be changed. LakeError if it cannot be read."""
-        found = self._bitmaps.get(vector.unique_id)
-        if found is None:
-            found = self._bitmaps[vector.unique_id] = self._read(vector)
-        return found
+        bitmap = self._bitmaps.get(vector.unique_id)
+        if bitmap is None:
+            bitmap = self._bitmaps[vector.unique_id] = self._read(vector)
+        return bitmap
 
     def live(self, vector: DeletionVector, rows: int) -> np.ndarray:
         """Return which rows of a file are not marked as deleted. Shape: bool[rows]"""
@@ -161,15 +161,15 @@ class VectorLog:
     def _forget_unused(self) -> None:
         if len(self._state.removed) > _REMOVED:
             self.forget(float(np.median(list(self._state.removed.values()))))
-        used = {each.unique_id for each in self._state.vectors.values()}
+        used = {vector.unique_id for vector in self._state.vectors.values()}
         self._bitmaps = {name: bitmap for name, bitmap in self._bitmaps.items() if name in used}
 
     def _read(self, vector: DeletionVector) -> BitMap64:
         try:
             if vector.path is None:
                 return decoded(vector.inline)
-            found = self._folder.content(vector.path, vector.offset or 1, vector.size + 8)
-            return vector_in(found, vector)
+            content = self._folder.content(vector.path, vector.offset or 1, vector.size + 8)
+            return vector_in(content, vector)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise unreadable_log(self._folder.path, error) from None
 
@@ -182,8 +182,8 @@ class VectorLog:
             except FileNotFoundError:
                 return False
             # A commit removes a file with one vector and adds it with the next.
-            wanted = [line for line in content.splitlines() if any(kind in line for kind in _KINDS)]
-            state.apply([json.loads(line) for line in wanted])
+            lines = [line for line in content.splitlines() if any(kind in line for kind in _KINDS)]
+            state.apply([json.loads(line) for line in lines])
         self._state = state
         return True
 
@@ -211,9 +211,9 @@ class VectorLog:
             else:
                 actions = self._actions(f"{LOG}/{name}")
             state.apply(actions)
-            for each in actions:
-                if "sidecar" in each:
-                    state.apply(self._actions(f"{LOG}/_sidecars/{each['sidecar']['path']}"))
+            for action in actions:
+                if "sidecar" in action:
+                    state.apply(self._actions(f"{LOG}/_sidecars/{action['sidecar']['path']}"))
         return state
 
     def _actions(self, name: str) -> list[dict[str, Any]]:
@@ -221,9 +221,9 @@ class VectorLog:
         with self._folder.open_input(name) as source:
             parquet = pq.ParquetFile(source)
             have = parquet.schema_arrow.names
-            found = parquet.read(columns=[each for each in _READ if each.split(".")[0] in have], use_threads=False)
+            rows = parquet.read(columns=[path for path in _READ if path.split(".")[0] in have], use_threads=False)
         # row-wise: one row per file of the table, or that it had lately
-        return [{name: told for name, told in each.items() if told is not None} for each in found.to_pylist()]
+        return [{name: told for name, told in row.items() if told is not None} for row in rows.to_pylist()]
 
 
 @dataclass(slots=True)
@@ -253,16 +253,16 @@ class _State:
 
     def apply(self, actions: Sequence[dict[str, Any]]) -> None:
         """Apply the actions of one commit, or of a checkpoint, in any order."""
-        for each in actions:
-            gone = each.get("remove") or {}
+        for action in actions:
+            gone = action.get("remove") or {}
             if gone.get("path") is not None:
                 self._remove(unquote(gone["path"]), _vector_of(gone), gone.get("deletionTimestamp") or 0)
-        for each in actions:
-            told = each.get("add") or {}
+        for action in actions:
+            told = action.get("add") or {}
             if told.get("path") is not None:
                 row_ids = told.get("baseRowId"), told.get("defaultRowCommitVersion")
                 self._add(unquote(told["path"]), _vector_of(told), *row_ids)
-            domain = each.get("domainMetadata") or {}
+            domain = action.get("domainMetadata") or {}
             if domain.get("domain") == row_tracking.DOMAIN:
                 self.highest_row_id = row_tracking.highest_in(domain)
             if domain.get("domain") == CLUSTERING_DOMAIN:
@@ -287,8 +287,8 @@ class _State:
 
 
 def _vector_of(told: dict[str, Any]) -> DeletionVector | None:
-    found = told.get("deletionVector")
-    return DeletionVector.of_log(found) if found and found.get("storageType") is not None else None
+    description = told.get("deletionVector")
+    return DeletionVector.of_log(description) if description and description.get("storageType") is not None else None
 
 
 def _alternatives(names: list[str]) -> list[list[str]]:

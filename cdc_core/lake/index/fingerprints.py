@@ -54,9 +54,9 @@ class Wanted:
         numbers = np.flatnonzero(able)
         if len(numbers) < len(able):
             parts = [part.take(pa.array(numbers)) for part in parts]
-        found = _integers(parts[0])
-        order = np.argsort(found)
-        return found[order], numbers[order]
+        keys = _integers(parts[0])
+        order = np.argsort(keys)
+        return keys[order], numbers[order]
 
     @cached_property
     def hashed(self) -> np.ndarray:

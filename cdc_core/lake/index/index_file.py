@@ -83,19 +83,19 @@ class FileIndex:
     @classmethod
     def of(cls, columns: KeyColumns, parts: Sequence[pa.Array]) -> FileIndex:
         """Make the index of rows in the data file's order, from the parts of their keys. Shape: array[N] each."""
-        found = exact_numbers(columns, parts)
-        exact, numbers = found is not None, hashes(parts) if found is None else found
+        integers = exact_numbers(columns, parts)
+        exact, numbers = integers is not None, hashes(parts) if integers is None else integers
         order = None if bool(np.all(numbers[1:] >= numbers[:-1])) else np.argsort(numbers)
         if order is not None:
             numbers = numbers[order]
         if exact:
             return cls(numbers, None if order is None else order.astype(np.uint32), None)
-        held = list(parts) if order is None else [part.take(pa.array(order)) for part in parts]
-        return cls(numbers, None if order is None else order.astype(np.uint32), held)
+        values = list(parts) if order is None else [part.take(pa.array(order)) for part in parts]
+        return cls(numbers, None if order is None else order.astype(np.uint32), values)
 
-    def candidates(self, wanted: Wanted) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows, by their place in this index, whose number is wanted, and the place of it in ``wanted``."""
-        needles = wanted.exact[0] if self.parts is None else wanted.hashed
+    def candidates(self, sought: Wanted) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows, by their place in this index, whose number is wanted, and the place of it in ``sought``."""
+        needles = sought.exact[0] if self.parts is None else sought.hashed
         return _matches(self.numbers, needles)
 
     def places(self, rows: np.ndarray) -> Places:
@@ -140,7 +140,7 @@ def write_index(target: BinaryIO, index: FileIndex, source: IndexedFile) -> None
     """Write an index to a new file that can be sought."""
     values = b"" if index.parts is None else _stored_parts(index.parts)
     sections: list[Any] = [index.numbers, b"" if index.positions is None else index.positions, values]
-    sizes = [memoryview(each).nbytes for each in sections]
+    sizes = [memoryview(section).nbytes for section in sections]
     header = {
         **source.as_json(),
         "exact": index.parts is None,
@@ -185,9 +185,9 @@ def open_index(path: Path, source: IndexedFile, parts: Sequence[pa.DataType]) ->
     if exact:
         return FileIndex(numbers, positions, None, mapped)
     data = pa.py_buffer(memoryview(mapped)[values_at : values_at + values_size])
-    held = iter(pa.ipc.open_file(data).get_batch(0).columns)
+    columns = iter(pa.ipc.open_file(data).get_batch(0).columns)
     values = [
-        next(held) if stored else pa.nulls(count, kind) for stored, kind in zip(header["parts"], parts, strict=True)
+        next(columns) if stored else pa.nulls(count, kind) for stored, kind in zip(header["parts"], parts, strict=True)
     ]
     return FileIndex(numbers, positions, values, mapped)
 
@@ -201,15 +201,15 @@ def _checked_header(file: BinaryIO, source: IndexedFile) -> dict[str, Any] | Non
     if magic != _MAGIC or version != VERSION or length > os.fstat(file.fileno()).st_size:
         return None
     text = file.read(length)
-    found = zlib.crc32(text)
+    crc = zlib.crc32(text)
     # Read, not mapped: the pages of a check would count as the process's memory.
     while chunk := file.read(_CHUNK):
-        found = zlib.crc32(chunk, found)
-    if found != checksum:
+        crc = zlib.crc32(chunk, crc)
+    if crc != checksum:
         return None
     header: dict[str, Any] = json.loads(text)
-    wanted = source.as_json()
-    return {**header, "length": length} if {name: header.get(name) for name in wanted} == wanted else None
+    identity = source.as_json()
+    return {**header, "length": length} if {name: header.get(name) for name in identity} == identity else None
 
 
 def _stored_parts(parts: Sequence[pa.Array]) -> memoryview:

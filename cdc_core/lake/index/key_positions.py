@@ -100,10 +100,10 @@ class _Key:
     @property
     def parts(self) -> list[pa.DataType]:
         """The types of ``KeyColumns.parts``."""
-        found = []
+        types = []
         for kind, with_text in zip(self.types, self.columns.with_text, strict=True):
-            found += [kind, pa.string()] if with_text else [kind]
-        return found
+            types += [kind, pa.string()] if with_text else [kind]
+        return types
 
     def source(self, file: DataFile) -> IndexedFile:
         return IndexedFile(
@@ -123,38 +123,38 @@ class KeyPositions:
         self._files: dict[_Key, dict[str, DataFile]] = {}
         self._missing: dict[_Key, int] = {}
 
-    def locate(self, lake: Keyed, files: Sequence[DataFile], wanted: KeyIndex, seconds: float = math.inf) -> list[Hits]:
+    def locate(self, lake: Keyed, files: Sequence[DataFile], keys: KeyIndex, seconds: float = math.inf) -> list[Hits]:
         """Return the rows of ``files`` with wanted keys, one item for each file that has any, in the order of files.
 
         Two keys are equal exactly if ``KeyIndex.match`` says so. Raises IndexesMissingError if the indexes that these
         files lack take longer than ``seconds`` to make; not if there are as many as the last time, as in a folder that
         cannot be written or is too small: then waiting is of no use.
         """
-        if not files or not len(wanted.values[0]):
+        if not files or not len(keys.values[0]):
             return []
-        key = _Key.of(lake, wanted.columns)
-        if [part.type for part in wanted.values] != key.parts:
+        key = _Key.of(lake, keys.columns)
+        if [part.type for part in keys.values] != key.parts:
             # Of other types than the lake's columns: their numbers may differ although the keys are equal.
-            return [hits for hits in (_scanned(lake, file, wanted) for file in files) if hits is not None]
+            return [hits for hits in (_scanned(lake, file, keys) for file in files) if hits is not None]
         self._forget_removed(key, lake.files)
-        sought = Wanted(wanted)
-        ranges = _ranges(wanted)
+        sought = Wanted(keys)
+        ranges = _ranges(keys)
         # Statistics cost more than a search, but less than an index.
         indexed = [(file, self._opened(key, file)) for file in files]
         missing = [file for file, index in indexed if index is None and ranges.may_be_in(file)]
         made = self._made_in(lake, key, missing, seconds)
-        found: list[_Found] = []
+        candidates: list[_Found] = []
         for file, there in indexed:
             index = there or made.get(file.path)
             if index is None:
                 continue
             rows, which = index.candidates(sought)
             if len(rows):
-                found.append(_Found(file, index, rows, which))
-        hits = _verified(found, sought)
+                candidates.append(_Found(file, index, rows, which))
+        hits = _verified(candidates, sought)
         self._folder.keep_bound()
-        self._give_back([each.index for each in found])
-        return [each for each in (_live(lake, one) for one in hits) if len(each.places)]
+        self._give_back([candidate.index for candidate in candidates])
+        return [live_hits for live_hits in (_live(lake, file_hits) for file_hits in hits) if len(live_hits.places)]
 
     def add(self, lake: Keyed, file: DataFile, rows: pa.Table, columns: KeyColumns) -> None:
         """Index a file of which the rows are in hand, in the order in which they were written.
@@ -206,14 +206,14 @@ class KeyPositions:
     def _opened(self, key: _Key, file: DataFile) -> FileIndex | None:
         """Return the index of a file if it is there and can be believed."""
         place, now = _place(key, file), time.monotonic()
-        held = self._open.get(place)
-        if held is not None:
+        entry = self._open.get(place)
+        if entry is not None:
             self._open.move_to_end(place)
-            if now - held.touched < _TOUCH_SECONDS:
-                return held.index
-            held.touched = now
-            if self._folder.touch(held.name):
-                return held.index
+            if now - entry.touched < _TOUCH_SECONDS:
+                return entry.index
+            entry.touched = now
+            if self._folder.touch(entry.name):
+                return entry.index
             del self._open[place]
         source = key.source(file)
         name = _name(source)
@@ -249,7 +249,7 @@ class KeyPositions:
             self._open.popitem(last=False)
 
     def _give_back(self, used: Iterable[FileIndex]) -> None:
-        if sum(each.index.mapped_bytes for each in self._open.values()) > _RESIDENT_BYTES:
+        if sum(entry.index.mapped_bytes for entry in self._open.values()) > _RESIDENT_BYTES:
             for index in used:
                 index.release()
 
@@ -270,34 +270,36 @@ class _Found:
     which: np.ndarray
 
 
-def _verified(found: Sequence[_Found], wanted: Wanted) -> list[Hits]:
+def _verified(candidates: Sequence[_Found], sought: Wanted) -> list[Hits]:
     """Return the rows whose keys are equal to wanted ones, ascending by their positions."""
-    hashed = [each for each in found if each.index.parts is not None]
-    numbers = _compared(hashed, wanted.index)
+    hashed = [candidate for candidate in candidates if candidate.index.parts is not None]
+    numbers = _compared(hashed, sought.index)
     hits = []
-    for each in found:
-        places = each.index.places(each.rows)
-        keys = wanted.exact[1][each.which] if each.index.parts is None else numbers.pop(0)
+    for candidate in candidates:
+        places = candidate.index.places(candidate.rows)
+        keys = sought.exact[1][candidate.which] if candidate.index.parts is None else numbers.pop(0)
         known = np.flatnonzero(keys >= 0)
         order = known[np.argsort(places[known])]
-        hits.append(Hits(each.file, places[order], keys[order]))
+        hits.append(Hits(candidate.file, places[order], keys[order]))
     return hits
 
 
-def _compared(found: Sequence[_Found], wanted: KeyIndex) -> list[np.ndarray]:
+def _compared(candidates: Sequence[_Found], keys: KeyIndex) -> list[np.ndarray]:
     """Return the numbers of rows' keys, compared by their values, -1 for a key that only has the hash of another."""
-    if not found:
+    if not candidates:
         return []
     taken = [
-        [part.take(pa.array(each.rows)) for part in each.index.parts] for each in found if each.index.parts is not None
+        [part.take(pa.array(candidate.rows)) for part in candidate.index.parts]
+        for candidate in candidates
+        if candidate.index.parts is not None
     ]
     # Together: a comparison makes a hash table of the wanted keys.
-    codes = wanted.coder.codes([pa.concat_arrays(list(part)) for part in zip(*taken, strict=True)])
-    return np.split(codes, np.cumsum([len(each.rows) for each in found])[:-1])
+    codes = keys.coder.codes([pa.concat_arrays(list(part)) for part in zip(*taken, strict=True)])
+    return np.split(codes, np.cumsum([len(candidate.rows) for candidate in candidates])[:-1])
 
 
-def _scanned(lake: Keyed, file: DataFile, wanted: KeyIndex) -> Hits | None:
-    codes = wanted.match(lake.read(file, wanted.columns.read, whole=True))
+def _scanned(lake: Keyed, file: DataFile, keys: KeyIndex) -> Hits | None:
+    codes = keys.match(lake.read(file, keys.columns.read, whole=True))
     places = np.flatnonzero(codes >= 0)
     hits = _live(lake, Hits(file, places, codes[places]))
     return hits if len(hits.places) else None
@@ -309,10 +311,10 @@ def _live(lake: Keyed, hits: Hits) -> Hits:
     return hits if live.all() else Hits(hits.file, hits.places[live], hits.keys[live])
 
 
-def _ranges(wanted: KeyIndex) -> Ranges:
+def _ranges(keys: KeyIndex) -> Ranges:
     """Return the wanted keys' ranges, without columns that have values known as text only."""
-    parts, columns = iter(wanted.values), {}
-    for name, with_text in zip(wanted.columns.names, wanted.columns.with_text, strict=True):
+    parts, columns = iter(keys.values), {}
+    for name, with_text in zip(keys.columns.names, keys.columns.with_text, strict=True):
         columns[name] = next(parts)
         if with_text:
             next(parts)
