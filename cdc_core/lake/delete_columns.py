@@ -53,13 +53,13 @@ def mode_of(columns: Iterable[str]) -> DeleteMode:
     return DeleteMode.SOFT if DELETED in names else DeleteMode.HARD
 
 
-def check_mode(lake: pa.Schema, wanted: DeleteMode, table: TableId) -> None:
+def check_mode(lake: pa.Schema, mode: DeleteMode, table: TableId) -> None:
     """Raise TableError if the lake table was created in another mode than the configured one."""
-    found = mode_of(lake.names)
-    if found is not wanted:
+    lake_mode = mode_of(lake.names)
+    if lake_mode is not mode:
         raise TableError(
-            f"The lake table of {table} is in delete mode {found.value}, but the configuration sets {wanted.value}.",
-            f"Set wal2lake.lake.delete.mode.{found.value}={table}, or re-read the table in the new mode: "
+            f"The lake table of {table} is in delete mode {lake_mode.value}, but the configuration sets {mode.value}.",
+            f"Set wal2lake.lake.delete.mode.{lake_mode.value}={table}, or re-read the table in the new mode: "
             f"wal2lake snapshot with {table}.",
             str(table),
         )

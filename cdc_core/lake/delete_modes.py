@@ -36,9 +36,9 @@ class DeleteModes:
 
 def check_delete_mode(modes: DeleteModes, table: TableSchema) -> None:
     """Raise TableError if two delete modes are configured for a table."""
-    found = modes.matching(table.id)
-    if len(found) > 1:
-        names = " and ".join(f"wal2lake.lake.delete.mode.{mode.value}" for mode in found)
+    matching = modes.matching(table.id)
+    if len(matching) > 1:
+        names = " and ".join(f"wal2lake.lake.delete.mode.{mode.value}" for mode in matching)
         raise TableError(
             f"{table.id} matches {names}.", "Change the lists so that only one of them matches it.", str(table.id)
         )

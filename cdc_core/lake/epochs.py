@@ -74,7 +74,7 @@ class EpochRows:
 
     def __post_init__(self) -> None:
         whole = self.changelog.schema
-        object.__setattr__(self, "schema", pa.schema([each for each in whole if each.name != EPOCH]))
+        object.__setattr__(self, "schema", pa.schema([column for column in whole if column.name != EPOCH]))
 
     @classmethod
     def of(cls, changelog: DeltaTable, scope: str) -> EpochRows:

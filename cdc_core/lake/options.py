@@ -203,7 +203,9 @@ class LakeOptions:
             DeleteMode.SOFT: self.lake_delete_mode_soft,
             DeleteMode.HISTORY: self.lake_delete_mode_history,
         }
-        return DeleteModes(self.lake_delete_mode, tuple((mode, each) for mode, each in lists.items() if each))
+        return DeleteModes(
+            self.lake_delete_mode, tuple((mode, patterns) for mode, patterns in lists.items() if patterns)
+        )
 
     @property
     def schema_policy(self) -> Policy:

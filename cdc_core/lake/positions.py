@@ -208,15 +208,15 @@ def former_merges(lake: DeltaTable, scope: str, table: TableId) -> dict[str, int
 
     A commit that contains them conflicts with those of a run that has outlasted its epoch.
     """
-    found = {}
+    versions = {}
     for epoch in range(epoch_of(scope)):
         before = scope_of(slot_of(scope), epoch)
         token = lake.txn(snapshot_app(before, table))
         app = merge_app(before, table, token or 0)
         merged = lake.txn(app)
         if token is not None or merged is not None:
-            found[app] = merged or 0
-    return found
+            versions[app] = merged or 0
+    return versions
 
 
 def check_epoch(lake: DeltaTable, scope: str, table: TableId) -> None:

@@ -109,9 +109,11 @@ def _thin_checkpoints(table: DeltaTable, seconds: float) -> None:
 
     A version is then read from an earlier checkpoint on: the log has all entries since the oldest.
     """
-    found = sorted((changed, name) for name, changed, _ in table.folder.listed(LOG) if _CHECKPOINT.fullmatch(name))
+    checkpoints = sorted(
+        (changed, name) for name, changed, _ in table.folder.listed(LOG) if _CHECKPOINT.fullmatch(name)
+    )
     before, gone = -math.inf, list[str]()
-    for changed, name in found[:-2]:
+    for changed, name in checkpoints[:-2]:
         if changed < before + seconds:
             gone.append(f"{LOG}/{name}")
         else:

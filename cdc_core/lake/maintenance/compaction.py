@@ -79,12 +79,12 @@ def _fitting(table: DeltaTable, chosen: Sequence[DataFile]) -> list[DataFile]:
     The new file is read as a whole where some of its rows change, and compressed files may be much larger in memory.
     """
     sizes = [table.bytes_in_memory(file) for file in chosen]
-    found, octets = [], 0
+    fitting, octets = [], 0
     for file, size in zip(chosen, sizes, strict=True):
         if size <= _MEMORY_BYTES // 2 and octets + size <= _MEMORY_BYTES:
-            found.append(file)
+            fitting.append(file)
             octets += size
-    return found if len(found) >= min(len(chosen), _MIN) else []
+    return fitting if len(fitting) >= min(len(chosen), _MIN) else []
 
 
 def passable(table: DeltaTable, enough: int = _FILES, among: set[str] | None = None) -> bool:
@@ -96,8 +96,8 @@ def _chosen(files: Sequence[DataFile], enough: int, among: set[str] | None, pass
     """Return the files of one pass. Ended versions are not mixed with rows that can change."""
     if among is not None:
         files = [file for file in files if file.path in among]
-    found = choose([file for file in files if not file.is_history], enough, pass_bytes)
-    return found or choose([file for file in files if file.is_history], enough, pass_bytes)
+    current = choose([file for file in files if not file.is_history], enough, pass_bytes)
+    return current or choose([file for file in files if file.is_history], enough, pass_bytes)
 
 
 def choose(files: Sequence[DataFile], enough: int = _FILES, pass_bytes: int = PASS_BYTES) -> list[DataFile]:
@@ -106,10 +106,10 @@ def choose(files: Sequence[DataFile], enough: int = _FILES, pass_bytes: int = PA
     for file in files:
         by_class.setdefault(_class(file.size), []).append(file)
     for number in range(_CLASSES):
-        found = by_class.get(number, [])
-        if len(found) >= enough:
+        class_files = by_class.get(number, [])
+        if len(class_files) >= enough:
             chosen, octets = [], 0
-            for file in found:
+            for file in class_files:
                 octets += file.size
                 if octets > pass_bytes:
                     break

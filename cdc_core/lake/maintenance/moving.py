@@ -78,15 +78,22 @@ def move(table: DeltaTable, parts: Sequence[MovedPart], key: Sequence[str] = ())
         files = {file.path: file for file in table.files}
         if table.tracked_schema != schema or any(part.file.path not in files for part in parts):
             break
-        now = [replace(each, part=replace(each.part, file=files[each.part.file.path])) for each in moved]
-        if any(_was_restored(table, each) for each in now):
+        now = [
+            replace(moved_part, part=replace(moved_part.part, file=files[moved_part.part.file.path]))
+            for moved_part in moved
+        ]
+        if any(_was_restored(table, moved_part) for moved_part in now):
             break
         try:
             table.commit(
                 made,
-                [each.part.file for each in now if each.part.end is None],
+                [moved_part.part.file for moved_part in now if moved_part.part.end is None],
                 marked=[
-                    *[MarkedRows(each.part.file, each.places()) for each in now if each.part.end is not None],
+                    *[
+                        MarkedRows(moved_part.part.file, moved_part.places())
+                        for moved_part in now
+                        if moved_part.part.end is not None
+                    ],
                     *_deleted_since(table, now, order, made),
                 ],
                 metadata={"upkeep": "compaction"},
@@ -102,12 +109,12 @@ def move(table: DeltaTable, parts: Sequence[MovedPart], key: Sequence[str] = ())
 
 
 def _batches(table: DeltaTable, moved: Sequence[_Moved]) -> Iterator[pa.RecordBatch]:
-    for each in moved:
-        if each.part.end is None:
-            for rows in table.batches(each.part.file, table.tracked_schema.names):
+    for moved_part in moved:
+        if moved_part.part.end is None:
+            for rows in table.batches(moved_part.part.file, table.tracked_schema.names):
                 yield from rows.to_batches()
         else:
-            yield from table.read_at(each.part.file, each.places(), table.tracked_schema.names).to_batches()
+            yield from table.read_at(moved_part.part.file, moved_part.places(), table.tracked_schema.names).to_batches()
 
 
 def _ordered(
@@ -122,15 +129,15 @@ def _ordered(
     names = KeyColumns.of(key, schema).names
     if not all(_has_order(schema.field(name).type) for name in names):
         return batches, None
-    held, octets = [], 0
+    buffered, octets = [], 0
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         octets += batch.nbytes
         if octets > _SORTED_BYTES:
-            return chain(held, batches), None
-    if not held:
-        return held, None
-    rows = pa.Table.from_batches(held).combine_chunks()
+            return chain(buffered, batches), None
+    if not buffered:
+        return buffered, None
+    rows = pa.Table.from_batches(buffered).combine_chunks()
     order = pc.sort_indices(rows.select(names), sort_keys=[(name, "ascending") for name in names])
     return rows.take(order).to_batches(_BATCH_ROWS), order.to_numpy().astype(np.int64)
 
@@ -162,12 +169,12 @@ def _deleted_since(
 
     ``moved`` has the files of the loaded version; ``order``: as ``_ordered`` returns it.
     """
-    at, found = 0, [np.zeros(0, dtype=np.int64)]
-    for each in moved:
-        places = each.places()
-        found.append(at + np.flatnonzero(~table.unmarked(each.part.file, places)))
+    at, deleted = 0, [np.zeros(0, dtype=np.int64)]
+    for moved_part in moved:
+        places = moved_part.places()
+        deleted.append(at + np.flatnonzero(~table.unmarked(moved_part.part.file, places)))
         at += len(places)
-    gone, start = np.concatenate(found), 0
+    gone, start = np.concatenate(deleted), 0
     if order is not None and len(gone):
         gone = np.flatnonzero(np.isin(order, gone))
     for file in made:

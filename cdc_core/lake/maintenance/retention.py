@@ -71,8 +71,8 @@ def _oldest_first(changelog: DeltaTable, scope: str) -> list[tuple[DataFile, boo
     Commits follow each other in time as in their LSNs, by seconds, so none after the first that is kept is to be read.
     """
     own = EpochRows.of(changelog, scope)
-    found = [(file, file.minimum.get("__tx_index", -1) >= 0 and own.is_only(file)) for file in changelog.files]
-    return sorted(found, key=lambda each: (each[1], each[0].minimum.get("__commit_lsn", 0)))
+    entries = [(file, file.minimum.get("__tx_index", -1) >= 0 and own.is_only(file)) for file in changelog.files]
+    return sorted(entries, key=lambda entry: (entry[1], entry[0].minimum.get("__commit_lsn", 0)))
 
 
 def _positions(changelog: DeltaTable) -> list[str]:
@@ -98,5 +98,5 @@ def _is_old(rows: pa.Table, upto: int, before_us: int, epoch: int) -> np.ndarray
     at = rows.column("__commit_ts").cast(pa.int64()).fill_null(before_us).to_numpy()
     is_read = rows.column("__tx_index").to_numpy() < 0
     is_past = epochs_of(rows) != epoch
-    found: np.ndarray = (at < before_us) & (is_read | is_past | (rows.column("__commit_lsn").to_numpy() <= upto))
-    return found
+    old: np.ndarray = (at < before_us) & (is_read | is_past | (rows.column("__commit_lsn").to_numpy() <= upto))
+    return old

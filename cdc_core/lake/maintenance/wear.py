@@ -27,8 +27,8 @@ _MEMORY_BYTES = 128 << 20
 
 def worn(files: Sequence[DataFile]) -> list[DataFile]:
     """Return the files that are due, those with the largest share of marked rows first."""
-    found = [file for file in files if file.vector is not None and _share(file) >= _due(file)]
-    return sorted(found, key=_share, reverse=True)
+    due = [file for file in files if file.vector is not None and _share(file) >= _due(file)]
+    return sorted(due, key=_share, reverse=True)
 
 
 def worn_parts(table: DeltaTable, files: Sequence[DataFile], pass_bytes: int) -> list[MovedPart]:
@@ -37,18 +37,18 @@ def worn_parts(table: DeltaTable, files: Sequence[DataFile], pass_bytes: int) ->
     Ended versions (``DataFile.is_history``) are not mixed with rows that can change.
     """
     due = worn(files)
-    found: list[MovedPart] = []
+    parts: list[MovedPart] = []
     octets = memory = 0
-    for file in [each for each in due if each.is_history == due[0].is_history]:
+    for file in [file for file in due if file.is_history == due[0].is_history]:
         size = table.bytes_in_memory(file)
         if octets + file.size <= pass_bytes and memory + size <= _MEMORY_BYTES:
-            found.append(MovedPart(file))
-        elif not found:
+            parts.append(MovedPart(file))
+        elif not parts:
             return [_first(table, file, pass_bytes / max(1, file.size), size)]
         else:
             continue
         octets, memory = octets + file.size, memory + size
-    return found
+    return parts
 
 
 def _first(table: DeltaTable, file: DataFile, portion: float, memory: int) -> MovedPart:

@@ -42,13 +42,13 @@ class OpenedLake:
         or a named table cannot be read there; tables that were not named and cannot be read are in ``missing``.
         """
         cut = self.versions(at, [_named(name) for name in tables])
-        found = {
-            str(one.table): TableAtVersion(one.table, one.version, one.path, all_rows)
-            for one in cut.tables
-            if one.version is not None
+        readable = {
+            str(entry.table): TableAtVersion(entry.table, entry.version, entry.path, all_rows)
+            for entry in cut.tables
+            if entry.version is not None
         }
-        missing = {str(one.table): one.state.value for one in cut.tables if one.version is None}
-        return ConsistentTables(found, cut.lsn, cut.committed_at, cut.epoch, missing)
+        missing = {str(entry.table): entry.state.value for entry in cut.tables if entry.version is None}
+        return ConsistentTables(readable, cut.lsn, cut.committed_at, cut.epoch, missing)
 
     def changes(self, table: str) -> TableChanges:
         """Return the change events of a table (``schema.table``), from its changelog. Raises LakeError."""

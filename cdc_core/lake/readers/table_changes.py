@@ -98,7 +98,7 @@ class TableChanges:
                 "Read the table itself, and its changes from the LSN of that round on; "
                 "wal2lake.changelog.retention.days sets how long changes are kept.",
             )
-        return [] if self._opened is None else [each.path for each in self._opened.files if _may_hold(each, start, end)]
+        return [] if self._opened is None else [file.path for file in self._opened.files if _may_hold(file, start, end)]
 
     def batches(
         self, start: ChangePosition, end: ChangePosition, schema: pa.Schema, files: Collection[str]
@@ -120,8 +120,8 @@ class TableChanges:
         """
         start = self.oldest if since is None else self.at(since)
         end = self.newest if upto is None else min(self.at(upto), self.newest)
-        found = self.batches(start, end, self.schema, set(self.files(start, end)))
-        rows = pa.Table.from_batches(list(found), self.schema)
+        batches = self.batches(start, end, self.schema, set(self.files(start, end)))
+        rows = pa.Table.from_batches(list(batches), self.schema)
         lsn, index = (rows.column(name).to_numpy() for name in ("__commit_lsn", "__tx_index"))
         return rows.take(pa.array(np.lexsort((index, lsn, epochs_of(rows)))))
 

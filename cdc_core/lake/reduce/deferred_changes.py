@@ -137,22 +137,22 @@ class _Waiting:
         if row.incomplete and self._live(base):
             return False
         ended = list(self._ended(row))
-        if any(take and not put and each.incomplete and each.puts for each, put, take in ended):
+        if any(take and not put and waiting.incomplete and waiting.puts for waiting, put, take in ended):
             return False
-        for each, put, take in ended:
-            each.puts &= not put
+        for waiting, put, take in ended:
+            waiting.puts &= not put
             if take:
-                each.takes = False
-                self.made_up.append(each.at)
+                waiting.takes = False
+                self.made_up.append(waiting.at)
         for key in row.keys:
             self._by_key[key] = self._live(key)
         return True
 
     def _live(self, key: int) -> list[_Row]:
         return [
-            each
-            for each in self._by_key.get(key, ())
-            if (each.puts and each.new == key) or (each.takes and each.old == key)
+            waiting
+            for waiting in self._by_key.get(key, ())
+            if (waiting.puts and waiting.new == key) or (waiting.takes and waiting.old == key)
         ]
 
     def _ended(self, row: _Row) -> Iterator[tuple[_Row, bool, bool]]:
@@ -161,45 +161,45 @@ class _Waiting:
         todo = [(key, row.at) for key in row.keys]
         while todo:
             key, before = todo.pop()
-            for each in self._live(key):
-                if each.at >= before:
+            for waiting in self._live(key):
+                if waiting.at >= before:
                     continue
-                _, put, take = marks.get(each.at, (each, False, False))
-                if each.puts and each.new == key and not put:
+                _, put, take = marks.get(waiting.at, (waiting, False, False))
+                if waiting.puts and waiting.new == key and not put:
                     put = True
-                    if each.takes and each.old != key and not take:
+                    if waiting.takes and waiting.old != key and not take:
                         take = True
-                        todo.append((each.old, each.at))
-                take |= each.takes and each.old == key
-                marks[each.at] = (each, put, take)
+                        todo.append((waiting.old, waiting.at))
+                take |= waiting.takes and waiting.old == key
+                marks[waiting.at] = (waiting, put, take)
         yield from marks.values()
 
     def _cancel(self, row: _Row) -> None:
         """Cancel, in a multiset, a row's removal with its waiting insert, and repeat this for that insert's old row."""
         taker, key = row, row.old
         while taker.takes:
-            found = [each for each in self._by_key.get(key, ()) if each.puts and each.new == key]
-            if not found:
+            inserts = [waiting for waiting in self._by_key.get(key, ()) if waiting.puts and waiting.new == key]
+            if not inserts:
                 if taker is not row:
                     taker.takes = False
                     self.made_up.append(taker.at)
                 return
-            taker.takes = found[-1].puts = False
-            taker, key = found[-1], found[-1].old
+            taker.takes = inserts[-1].puts = False
+            taker, key = inserts[-1], inserts[-1].old
 
 
 def _concerned(changed: ChangedKeys, seeds: np.ndarray) -> np.ndarray:
     """Return the rows that touch a key touched by a seed, or by a row found so. Shape: bool[N] -> bool[N]."""
     # The last element represents "no key", which is number -1.
     keys = np.zeros(changed.count + 1, dtype=bool)
-    found = seeds.copy()
+    concerned = seeds.copy()
     while True:
-        keys[changed.upserts[found]] = keys[changed.removals[found]] = True
+        keys[changed.upserts[concerned]] = keys[changed.removals[concerned]] = True
         keys[-1] = False
         more = keys[changed.upserts] | keys[changed.removals]
-        if not (more & ~found).any():
-            return found
-        found |= more
+        if not (more & ~concerned).any():
+            return concerned
+        concerned |= more
 
 
 def _as(rows: pa.Table, places: Sequence[int], op: str) -> pa.Table:

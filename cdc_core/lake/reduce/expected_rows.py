@@ -49,10 +49,10 @@ class ExpectedRows:
         after_removal = ~first
         after_removal[1:] &= key_events.deleted[order][:-1]
         commits = column(rows, "__commit_lsn").to_numpy()
-        for found, mask in ((lsns, first), (lost, after_removal)):
+        for by_key, mask in ((lsns, first), (lost, after_removal)):
             # Reversed, so that of several assignments to a key its first event's is kept.
             at = np.flatnonzero(takes & mask & (key >= 0))[::-1]
-            found[key[at]] = commits[key_events.row[order[at]]]
+            by_key[key[at]] = commits[key_events.row[order[at]]]
         return cls(lsns, lost)
 
     def absent(self, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -112,6 +112,6 @@ def reopened(rows: pa.Table, places: np.ndarray) -> pa.Table:
     mask = np.zeros(rows.num_rows, dtype=bool)
     mask[places] = True
     for name in TO:
-        held = column(rows, name)
-        rows = with_column(rows, name, chosen(mask, pa.nulls(len(mask), held.type), held))
+        values = column(rows, name)
+        rows = with_column(rows, name, chosen(mask, pa.nulls(len(mask), values.type), values))
     return with_column(rows, CURRENT, pa.array(mask | column(rows, CURRENT).to_numpy(zero_copy_only=False)))

@@ -64,7 +64,7 @@ class ReducedSlice:
 
 def image_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns of the lake's schema that an image can have: all but the metadata columns."""
-    return pa.schema([each for each in schema if each.name not in OWN_NAMES])
+    return pa.schema([field for field in schema if field.name not in OWN_NAMES])
 
 
 def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
@@ -79,7 +79,7 @@ def reduce_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduc
     # As in delete mode soft (``soft``), but a row that is removed has no state.
     exist = np.flatnonzero(~key_events.deleted[last])
     known = known_states(key_events, last[exist], upserts.unsent, events.image_names).spread(exist, len(last))
-    own = events.rows.select([each.name for each in META]).take(pa.array(key_events.row[last]))
+    own = events.rows.select([field.name for field in META]).take(pa.array(key_events.row[last]))
     made = state_rows(upserts, known.sources, known.base, schema, own)
     expected = ExpectedRows.of(key_events, events.rows, events.truncates, events.keys.num_rows)
     return ReducedSlice(events.index, events.keys, made, known.base < 0, known.keep, known.seek, expected)
@@ -126,7 +126,7 @@ class Upserts:
         """Collect the new images; an unsent key value (unchanged, stored out of line) is taken from the old tuple."""
         after = conform(image(rows, "after"), schema)
         texts = texts_of(column(after, RESCUED))
-        names = {each.name.lower(): each.name for each in schema}
+        names = {field.name.lower(): field.name for field in schema}
         lost = {names[name.lower()]: mask for name, mask in unsent(rows).items() if name.lower() in names}
         for name in [name for name in key.names if name in lost]:
             mask = lost.pop(name) & validity(column(rows, "before"))
@@ -227,11 +227,11 @@ def state_rows(
     at = {name: indices(places) for name, places in sources.items()}
     texts = {name: values.take(at.get(name, plain)) for name, values in upserts.texts.items()}
     arrays = []
-    for each in schema:
-        if each.name == RESCUED:
+    for field in schema:
+        if field.name == RESCUED:
             arrays.append(rescued_of(texts, len(source)))
-        elif each.name in own.schema.names:
-            arrays.append(column(own, each.name))
+        elif field.name in own.schema.names:
+            arrays.append(column(own, field.name))
         else:
-            arrays.append(column(upserts.columns, each.name).take(at.get(each.name, plain)))
+            arrays.append(column(upserts.columns, field.name).take(at.get(field.name, plain)))
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -137,6 +137,6 @@ def _images(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
     has = validity(column(rows, name))
     some = rows if has.all() else rows.filter(pa.array(has))
     fields = image(some, name)
-    for each in META:
-        fields = fields.append_column(each.name, some.column(each.name))
+    for field in META:
+        fields = fields.append_column(field.name, some.column(field.name))
     return conform(fields, schema)

@@ -94,9 +94,9 @@ def _is(rows: pa.Table, op: str) -> np.ndarray:
 
 def _images(rows: pa.Table, name: str, columns: KeyColumns, places: np.ndarray) -> pa.Table:
     """Return the key's columns of an image of some rows. Shape: table[N], int64[M] -> table[M]."""
-    parts = {each: pc.struct_field(rows.column(name), [each]) for each in columns.read}
-    found = pa.table(parts)
-    return (found if len(places) == rows.num_rows else found.take(pa.array(places))).combine_chunks()
+    parts = {key_name: pc.struct_field(rows.column(name), [key_name]) for key_name in columns.read}
+    images = pa.table(parts)
+    return (images if len(places) == rows.num_rows else images.take(pa.array(places))).combine_chunks()
 
 
 def _places(rows: pa.Table) -> np.ndarray:

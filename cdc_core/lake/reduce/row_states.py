@@ -73,8 +73,8 @@ def known_states(
         return KnownStates(key_events.row[asked], {}, {}, np.full(len(asked), -1, dtype=np.int64))
     history = KeyEventHistory.of(lineages(key_events), asked)
     upserts = ~key_events.deleted
-    found = history.latest(upserts)
-    bare = found < 0
+    newest = history.latest(upserts)
+    bare = newest < 0
     sources: dict[str, np.ndarray] = {}
     keep: dict[str, np.ndarray] = {name: bare for name in columns if name not in unsent and bare.any()}
     kept = bare.copy()
@@ -86,7 +86,7 @@ def known_states(
             kept |= last < 0
     seek = np.full(len(asked), -1, dtype=np.int64)
     seek[kept] = key_events.key[history.first[kept]] if len(asked) else seek[kept]
-    return KnownStates(np.where(bare, -1, key_events.row[found]), sources, keep, seek)
+    return KnownStates(np.where(bare, -1, key_events.row[newest]), sources, keep, seek)
 
 
 def next_of_key(key: np.ndarray) -> np.ndarray:
@@ -132,8 +132,8 @@ def with_truncates(key_events: KeyEvents, keys: int) -> KeyEvents:
 
 def truncation_of(rows: pa.Table, truncates: np.ndarray) -> Truncation | None:
     """Return the first truncate of change rows in stream order; None if there is none."""
-    found = np.flatnonzero(truncates)
-    if not len(found):
+    places = np.flatnonzero(truncates)
+    if not len(places):
         return None
-    lsn, index, at = (column(rows, name)[int(found[0])] for name in ("__commit_lsn", "__tx_index", "__commit_ts"))
+    lsn, index, at = (column(rows, name)[int(places[0])] for name in ("__commit_lsn", "__tx_index", "__commit_ts"))
     return Truncation(lsn.as_py(), index.as_py(), at)

@@ -44,6 +44,6 @@ def marked(rows: pa.Table, places: np.ndarray, truncation: Truncation) -> pa.Tab
     mask[places] = True
     values = (pa.scalar(truncation.lsn, pa.int64()), pa.scalar(truncation.index, pa.int64()), truncation.at)
     for name, value in (*zip(POSITION, values, strict=True), (DELETED, pa.scalar(True))):
-        held = column(rows, name)
-        rows = with_column(rows, name, chosen(mask, pa.repeat(value, rows.num_rows).cast(held.type), held))
+        former = column(rows, name)
+        rows = with_column(rows, name, chosen(mask, pa.repeat(value, rows.num_rows).cast(former.type), former))
     return rows

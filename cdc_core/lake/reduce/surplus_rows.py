@@ -57,8 +57,8 @@ class LastStates:
             )
         reduced = reduce_slice(rows, merge_key(self._table), self._lake)
         part = reduced.keys.select(self._key.read)
-        for each in ("__commit_lsn", "__tx_index"):
-            part = part.append_column(each, reduced.rows.column(each))
+        for name in ("__commit_lsn", "__tx_index"):
+            part = part.append_column(name, reduced.rows.column(name))
         self._parts.append(part.append_column("gone", pa.array(reduced.deleted)))
 
     def deletes(self) -> pa.Table:
@@ -82,7 +82,7 @@ def _deletes(keys: pa.Table, lake: pa.Schema) -> pa.Table:
     count = keys.num_rows
     fields = list(image_schema(lake))
     before = [
-        column(keys, each.name) if each.name in keys.schema.names else pa.nulls(count, each.type) for each in fields
+        column(keys, field.name) if field.name in keys.schema.names else pa.nulls(count, field.type) for field in fields
     ]
     zero = pa.array(np.zeros(count, dtype=np.int64))
     facts = {

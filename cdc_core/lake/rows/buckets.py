@@ -84,10 +84,10 @@ class Buckets:
         if came.any():
             self._files.add(rows.filter(pa.array(came)), hashes[came])
 
-    def link(self, one: Hashes, other: Hashes) -> None:
+    def link(self, left: Hashes, right: Hashes) -> None:
         """Put the rows of these pairs of keys into one part. Shape: uint64[P], uint64[P]"""
-        if len(one):
-            self._links.append(np.stack([one, other], axis=1))
+        if len(left):
+            self._links.append(np.stack([left, right], axis=1))
 
     def parts(self) -> Iterator[pa.Table]:
         """Yield the parts that have rows, small ones together; a part's file is removed after it was read."""
@@ -124,19 +124,19 @@ class _Groups:
     def of(cls, pairs: np.ndarray) -> _Groups:
         """Find the connected keys of pairs. Shape: uint64[P, 2]"""
         nodes, at = np.unique(pairs.ravel(), return_inverse=True)
-        one, other = at.reshape(-1, 2).T
+        left, right = at.reshape(-1, 2).T
         label = np.arange(len(nodes))
         while True:
-            least = np.minimum(label[one], label[other])
-            found = label.copy()
+            least = np.minimum(label[left], label[right])
+            merged = label.copy()
             # The former labels get the smaller one as well, so that a chain of n keys takes about log n passes.
-            for side in (one, other):
-                np.minimum.at(found, label[side], least)
-                np.minimum.at(found, side, least)
-            found = found[found]
-            if (found == label).all():
+            for side in (left, right):
+                np.minimum.at(merged, label[side], least)
+                np.minimum.at(merged, side, least)
+            merged = merged[merged]
+            if (merged == label).all():
                 return cls(nodes, nodes[label])
-            label = found
+            label = merged
 
     def heads(self, hashes: Hashes) -> Hashes:
         """Return the hash of each key's group, for a key that is not connected its own."""
@@ -223,9 +223,9 @@ class _Files:
         return finer
 
     def _flush(self) -> None:
-        for number, held in enumerate(self._held):
-            if held:
-                rows = pa.concat_tables(held)
+        for number, tables in enumerate(self._held):
+            if tables:
+                rows = pa.concat_tables(tables)
                 if number not in self._writers:
                     # Compressing needs the size of a value again, and large values seldom become much smaller.
                     is_large = rows.nbytes > _LARGE_ROW * rows.num_rows

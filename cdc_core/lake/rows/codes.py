@@ -56,15 +56,15 @@ class _Leaf:
     def number(cls, values: pa.Array, exact: bool) -> tuple[_Leaf, np.ndarray]:
         if _is_one_large(values):
             return cls(values, exact), np.zeros(1, dtype=np.int64)
-        found = _plain(values, exact).dictionary_encode(null_encoding="encode")
-        return cls(found.dictionary, exact), found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        encoded = _plain(values, exact).dictionary_encode(null_encoding="encode")
+        return cls(encoded.dictionary, exact), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
     def codes(self, values: pa.Array) -> np.ndarray:
         if _is_one_large(self.values):
             same = pc.equal(values, self.values[0]).fill_null(False)
             return np.where(same.to_numpy(zero_copy_only=False), 0, UNKNOWN).astype(np.int64)
-        found = pc.index_in(_plain(values, self.exact), value_set=self.values)
-        return np.asarray(found.fill_null(UNKNOWN).to_numpy(zero_copy_only=False), dtype=np.int64)
+        numbers = pc.index_in(_plain(values, self.exact), value_set=self.values)
+        return np.asarray(numbers.fill_null(UNKNOWN).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _is_one_large(values: pa.Array) -> bool:
@@ -106,16 +106,16 @@ class Tuples:
         if not self.steps:
             return code
         live = np.flatnonzero(code >= 0)
-        found = code[live]
+        numbers = code[live]
         for part, width, step, values in zip(self.parts[1:], self.widths[1:], self.steps, columns[1:], strict=True):
             mine = part.codes(values if len(live) == len(code) else values.take(pa.array(live)))
             known = mine >= 0
             live = live[known]
-            found = step.codes(pa.array(found[known] * width + mine[known]))
-            known = found >= 0
-            live, found = live[known], found[known]
+            numbers = step.codes(pa.array(numbers[known] * width + mine[known]))
+            known = numbers >= 0
+            live, numbers = live[known], numbers[known]
         out = np.full(len(code), UNKNOWN, dtype=np.int64)
-        out[live] = found
+        out[live] = numbers
         return out
 
 
@@ -163,8 +163,8 @@ class _Map:
         entries = lists.flatten().flatten()
         keys, by = numbered(entries[0], exact)
         coder, mine = Tuples.number(entries, exact)
-        held, code = _Leaf.number(_bytes(mine[_by_key(lists, by)], lists), exact)
-        return cls(keys, coder, held), code
+        leaf, code = _Leaf.number(_bytes(mine[_by_key(lists, by)], lists), exact)
+        return cls(keys, coder, leaf), code
 
     def codes(self, values: pa.Array) -> np.ndarray:
         lists = _entry_lists(values)

@@ -31,7 +31,7 @@ def joined(values: pa.ChunkedArray) -> pa.Array:
 def image(rows: pa.Table, name: str) -> pa.Table:
     """Return the fields of a struct column; null where the struct is null. Shape: rows[N] -> table[N]."""
     struct = column(rows, name)
-    return pa.Table.from_arrays(struct.flatten(), names=[each.name for each in struct.type])
+    return pa.Table.from_arrays(struct.flatten(), names=[field.name for field in struct.type])
 
 
 def validity(values: pa.Array) -> np.ndarray:
@@ -77,13 +77,13 @@ def texts_of(rescued: pa.Array) -> dict[str, pa.Array]:
 
 def rescued_of(texts: Mapping[str, pa.Array], count: int) -> pa.Array:
     """The inverse of ``texts_of``: a row without any text is null. Shape: string[N] each -> map<string,string>[N]."""
-    held = {name: values for name, values in texts.items() if values.null_count < count}
-    if not held:
+    present = {name: values for name, values in texts.items() if values.null_count < count}
+    if not present:
         return pa.nulls(count, TEXTS)
-    grid = np.stack([validity(values) for values in held.values()], axis=1)
+    grid = np.stack([validity(values) for values in present.values()], axis=1)
     rows, which = np.nonzero(grid)
-    names = pa.array(list(held), pa.string()).take(pa.array(which))
+    names = pa.array(list(present), pa.string()).take(pa.array(which))
     # The columns are concatenated, so that (row, column) is one index into the result.
-    values = pa.concat_arrays(list(held.values())).take(pa.array(which * count + rows))
+    values = pa.concat_arrays(list(present.values())).take(pa.array(which * count + rows))
     offsets = np.concatenate(([0], np.cumsum(grid.sum(axis=1)))).astype(np.int32)
     return pa.MapArray.from_arrays(pa.array(offsets), names, values, mask=pa.array(~grid.any(axis=1)))

@@ -29,11 +29,11 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 def row_hashes(columns: Sequence[pa.Array]) -> Hashes:
     """Hash rows of at least one column. Shape: array[N] each -> uint64[N]."""
-    found = np.zeros(len(columns[0]), dtype=np.uint64)
+    hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for number, values in enumerate(columns):
-            found = mixed(found + _hashes(values) + np.uint64(number) * _STEP)
-    return found
+            hashes = mixed(hashes + _hashes(values) + np.uint64(number) * _STEP)
+    return hashes
 
 
 def row_digests(columns: Sequence[pa.Array]) -> Hashes:
@@ -42,11 +42,11 @@ def row_digests(columns: Sequence[pa.Array]) -> Hashes:
     Two rows that differ have the same digest with a probability of 2^-64. Raises ArrowNotImplementedError for a type
     whose values have no text.
     """
-    found = np.zeros(len(columns[0]), dtype=np.uint64)
+    digests = np.zeros(len(columns[0]), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for number, values in enumerate(columns):
-            found = mixed(found + _hashes(values, exact=True) + np.uint64(number) * _STEP)
-    return found
+            digests = mixed(digests + _hashes(values, exact=True) + np.uint64(number) * _STEP)
+    return digests
 
 
 def mixed(values: Hashes) -> Hashes:
@@ -72,8 +72,8 @@ def _hashes(values: pa.Array, exact: bool = False) -> Hashes:
     return _with_nulls(_of_leaves(values, exact), values)
 
 
-def _with_nulls(found: Hashes, values: pa.Array) -> Hashes:
-    return found if not values.null_count else np.where(validity(values), found, _NULL)
+def _with_nulls(hashes: Hashes, values: pa.Array) -> Hashes:
+    return hashes if not values.null_count else np.where(validity(values), hashes, _NULL)
 
 
 def _of_lists(values: pa.Array, ordered: bool, exact: bool) -> Hashes:
@@ -146,28 +146,28 @@ def _of_texts(bounds: np.ndarray, data: np.ndarray, exact: bool) -> Hashes:
     near = np.concatenate((data[bounds[0] : bounds[-1]], np.zeros(8, dtype=np.uint8)))
     words = np.ndarray(shape=(len(near) - 7,), dtype="<u8", buffer=near, strides=(1,))
     starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
-    found = _absorbed(mixed(lengths.astype(np.uint64)), words, starts, np.minimum(lengths, _END_BYTES))
+    hashes = _absorbed(mixed(lengths.astype(np.uint64)), words, starts, np.minimum(lengths, _END_BYTES))
     long = np.flatnonzero(lengths > _END_BYTES)
     if exact and len(long):
         # row-wise: values of more than 128 bytes, whose hashing takes longer than the step to the next one
         whole = (near[starts[at] : starts[at] + lengths[at]] for at in long)
         digests = b"".join(hashlib.blake2b(value.tobytes(), digest_size=8).digest() for value in whole)
-        found[long] = np.frombuffer(digests, dtype="<u8")
+        hashes[long] = np.frombuffer(digests, dtype="<u8")
     elif len(long):
         ends = starts[long] + lengths[long] - _END_BYTES
-        found[long] = _absorbed(found[long], words, ends, np.full(len(long), _END_BYTES))
-    return found
+        hashes[long] = _absorbed(hashes[long], words, ends, np.full(len(long), _END_BYTES))
+    return hashes
 
 
-def _absorbed(found: Hashes, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Hashes:
+def _absorbed(hashes: Hashes, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Hashes:
     """Mix ``lengths`` bytes from each start on into the hashes. Shape: uint64[N], uint64[W], int64[N], int64[N]."""
     with np.errstate(over="ignore"):
         for at in range(0, int(lengths.max(initial=0)), 8):
             rows = slice(None) if at == 0 and lengths.all() else np.flatnonzero(lengths > at)
             left = np.minimum(lengths[rows] - at, 8)
             taken = words[starts[rows] + at] & (_ALL >> ((8 - left).astype(np.uint64) * np.uint64(8)))
-            found[rows] = mixed(found[rows] + taken + np.uint64(at + 1) * _STEP)
-    return found
+            hashes[rows] = mixed(hashes[rows] + taken + np.uint64(at + 1) * _STEP)
+    return hashes
 
 
 def _sums(values: Hashes, lengths: np.ndarray) -> Hashes:

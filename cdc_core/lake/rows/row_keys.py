@@ -75,9 +75,9 @@ class KeyColumns:
     @classmethod
     def of(cls, names: Sequence[str], schema: pa.Schema) -> KeyColumns:
         """Return the key ``names`` of lake rows of ``schema``; like Delta, compares names without regard to case."""
-        by_name = {each.name.lower(): each for each in schema}
+        by_name = {field.name.lower(): field for field in schema}
         fields = [by_name[name.lower()] for name in names]
-        return cls(tuple(each.name for each in fields), tuple(not is_total(each.type) for each in fields))
+        return cls(tuple(field.name for field in fields), tuple(not is_total(field.type) for field in fields))
 
     @property
     def read(self) -> list[str]:

@@ -100,5 +100,5 @@ class KeyEventHistory:
     def latest(self, known: np.ndarray) -> np.ndarray:
         """Return the row's latest ``known`` event up to that in ``asked``, -1 for none. Shape: bool[T] -> int64[A]."""
         places = np.where(known[self.order], np.arange(len(self.order)), -1)
-        found = np.maximum.accumulate(places)[self.at]
-        return np.where(found >= self.starts[self.at], self.order[np.maximum(found, 0)], -1)
+        last = np.maximum.accumulate(places)[self.at]
+        return np.where(last >= self.starts[self.at], self.order[np.maximum(last, 0)], -1)

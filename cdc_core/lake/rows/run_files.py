@@ -35,15 +35,15 @@ class Owner:
 
     def check(self, metadata: Mapping[bytes, bytes] | None, path: str, table: str | None = None) -> None:
         """Raise LostFolderError unless a file's metadata names this run, and ``table`` if it is given."""
-        found = metadata or {}
-        owner = found.get(_OWNER_KEY)
+        entries = metadata or {}
+        owner = entries.get(_OWNER_KEY)
         if owner is None or json.loads(owner) != asdict(self):
             said = "no run" if owner is None else f"another run ({_described(json.loads(owner))})"
             raise LostFolderError(
                 f"The temporary file {path} belongs to {said}, not to this one ({_described(asdict(self))}).",
                 "Nothing of it was used. Run again, and let no other program write to wal2lake.state.path.",
             )
-        if table is not None and found.get(_TABLE_KEY) != table.encode():
+        if table is not None and entries.get(_TABLE_KEY) != table.encode():
             raise LostFolderError(
                 f"The temporary file {path} contains rows of another table than {table}.",
                 "Nothing of it was used. Run again, and let no other program write to wal2lake.state.path.",

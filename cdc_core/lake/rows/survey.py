@@ -37,7 +37,9 @@ class Survey:
     def plus(self, other: Survey) -> Survey:
         """Return the summary of the rows of both."""
         ops = Counter(self.ops) + Counter(other.ops)
-        at = max((each for each in (self.truncated_at, other.truncated_at) if each is not None), default=None)
+        at = max(
+            (position for position in (self.truncated_at, other.truncated_at) if position is not None), default=None
+        )
         return Survey(dict(ops), at, self.without_before + other.without_before, self.lost + other.lost)
 
     @property
@@ -97,14 +99,14 @@ def check_old_rows(facts: Survey, keyed: bool, table: TableSchema, lake: Collect
             str(table.id),
         )
     if facts.lost if keyed else facts.without_before:
-        each = (
+        parts = (
             " for the table and each of its partitions"
             if table.fingerprint and table.fingerprint.is_partitioned
             else ""
         )
         raise TableError(
             f"{table.id} has updates or deletes that do not identify the changed row.",
-            f"Add a primary key, or run ALTER TABLE {table.id.quoted} REPLICA IDENTITY FULL{each}, and take a new "
+            f"Add a primary key, or run ALTER TABLE {table.id.quoted} REPLICA IDENTITY FULL{parts}, and take a new "
             "snapshot of the table.",
             str(table.id),
         )
@@ -122,8 +124,8 @@ def hidden(rows: pa.Table, snapshot: str) -> np.ndarray:
     A row without an xid counts as hidden. Raises LakeError if the text is not a pg_snapshot.
     """
     xid = column(rows, "__xid")
-    given = xid.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.asarray(~stored_visibility(snapshot).shows(given) | ~validity(xid))
+    xids = xid.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.asarray(~stored_visibility(snapshot).shows(xids) | ~validity(xid))
 
 
 def stored_visibility(text: str) -> Visibility:

@@ -33,24 +33,24 @@ def stored_schema(rows: pa.Schema, schema_version: int, changelog: pa.Schema | N
 
     In epochs after the first (``epochs``) it has the column of the epoch.
     """
-    held = None if changelog is None else changelog.field("after").type
+    changelog_row = None if changelog is None else changelog.field("after").type
     row = rows.field("after").type
-    names = _stored_names(row, schema_version, held)
-    kept = pa.struct([pa.field(name, plain_type(each.type)) for name, each in zip(names, row, strict=True)])
-    fields = [pa.field(each.name, kept if each.name in _IMAGES else each.type) for each in rows]
+    names = _stored_names(row, schema_version, changelog_row)
+    kept = pa.struct([pa.field(name, plain_type(field.type)) for name, field in zip(names, row, strict=True)])
+    fields = [pa.field(field.name, kept if field.name in _IMAGES else field.type) for field in rows]
     fields.append(pa.field(SCHEMA_VERSION, pa.int64()))
     return pa.schema([*fields, pa.field(EPOCH, pa.int64())] if epoch else fields)
 
 
 def stored(rows: pa.Table, schema_version: int, changelog: pa.Schema, epoch: int = 0) -> pa.Table:
     """Convert change rows of a version to the changelog's schema, which has the epoch's column if that is not 0."""
-    wanted = stored_schema(rows.schema, schema_version, changelog)
+    schema = stored_schema(rows.schema, schema_version, changelog)
     for image in _IMAGES:
         at = rows.schema.get_field_index(image)
         struct = column(rows, image)
         renamed = pa.StructArray.from_arrays(
             [struct.field(number) for number in range(struct.type.num_fields)],
-            names=[each.name for each in wanted.field(image).type],
+            names=[field.name for field in schema.field(image).type],
             mask=pa.array(~validity(struct)),
         )
         rows = rows.set_column(at, image, renamed)
@@ -62,8 +62,8 @@ def stored(rows: pa.Table, schema_version: int, changelog: pa.Schema, epoch: int
 
 def empty_changes(lake: pa.Schema) -> pa.Table:
     """Return an empty table of change rows, in the columns of a lake table."""
-    own = {each.name for each in META}
-    image = pa.struct([each for each in lake if each.name not in own])
+    own = {field.name for field in META}
+    image = pa.struct([field for field in lake if field.name not in own])
     fields = [("__op", pa.string()), ("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("__lsn", pa.int64())]
     fields += [("__xid", pa.int64()), ("__commit_ts", pa.timestamp("us", tz="UTC"))]
     fields += [("__unchanged", pa.list_(pa.string())), ("before", image), ("after", image)]
@@ -75,7 +75,7 @@ def viewed(rows: pa.Table, schema_version: int, columns: Sequence[str]) -> pa.Ta
     kept = rows.drop_columns([SCHEMA_VERSION]) if SCHEMA_VERSION in rows.schema.names else rows
     for image in _IMAGES:
         struct = column(kept, image)
-        names = [each.name for each in struct.type]
+        names = [field.name for field in struct.type]
         places = [_place(names, name, schema_version, columns) for name in columns] + [names.index(RESCUED)]
         picked = pa.StructArray.from_arrays(
             [struct.field(place) for place in places],
@@ -93,20 +93,20 @@ def schema_versions_of(rows: pa.Table) -> np.ndarray:
     return np.asarray(column(rows, SCHEMA_VERSION).fill_null(0).to_numpy(zero_copy_only=False))
 
 
-def _stored_names(row: pa.StructType, schema_version: int, held: pa.StructType | None) -> list[str]:
+def _stored_names(row: pa.StructType, schema_version: int, changelog_row: pa.StructType | None) -> list[str]:
     out: list[str] = []
     taken = {RESCUED}
-    existing = {} if held is None else {each.name: each.type for each in held}
+    existing = {} if changelog_row is None else {field.name: field.type for field in changelog_row}
     # The last field is wal2lake's own ``__rescued``; a column of the source may have the same name.
-    columns = [each.name for each in list(row)[:-1]]
+    columns = [field.name for field in list(row)[:-1]]
     own = {name.lower() for name in columns}
-    for each in list(row)[:-1]:
-        name = _newest(existing, each.name, schema_version, columns)
-        is_held = name not in existing or holds(existing[name], plain_type(each.type))
-        is_version = name == each.name and name not in existing and _VERSION.fullmatch(name) is not None
+    for field in list(row)[:-1]:
+        name = _newest(existing, field.name, schema_version, columns)
+        is_held = name not in existing or holds(existing[name], plain_type(field.type))
+        is_version = name == field.name and name not in existing and _VERSION.fullmatch(name) is not None
         if not is_held or is_version or name.lower() in taken:
-            name = f"{each.name}@{schema_version}"
-            if name.lower() in taken | own or (name in existing and not holds(existing[name], plain_type(each.type))):
+            name = f"{field.name}@{schema_version}"
+            if name.lower() in taken | own or (name in existing and not holds(existing[name], plain_type(field.type))):
                 name = helper(name)
         taken.add(name.lower())
         out.append(name)
@@ -115,24 +115,26 @@ def _stored_names(row: pa.StructType, schema_version: int, held: pa.StructType |
 
 def _newest(existing: Iterable[str], name: str, schema_version: int, columns: Sequence[str]) -> str:
     """Return the field of column ``name`` of a version with these columns; the plain name if there is no other."""
-    best, found = -1, name
-    for each in existing:
-        parts = _VERSION.fullmatch(each.rstrip("_") if len(each.encode()) >= HELPER_LENGTH else each)
+    best, newest = -1, name
+    for stored_name in existing:
+        parts = _VERSION.fullmatch(
+            stored_name.rstrip("_") if len(stored_name.encode()) >= HELPER_LENGTH else stored_name
+        )
         if (
             parts is not None
             and parts["name"] == name
             and best < int(parts["version"]) <= schema_version
-            and each not in columns
+            and stored_name not in columns
         ):
-            best, found = int(parts["version"]), each
-    return found
+            best, newest = int(parts["version"]), stored_name
+    return newest
 
 
 def _place(names: list[str], name: str, schema_version: int, columns: Sequence[str]) -> int:
-    found = _newest(names, name, schema_version, columns)
-    if found in names:
-        return names.index(found)
-    lower = [each.lower() for each in names]
-    if found.lower() in lower:
-        return lower.index(found.lower())
+    newest = _newest(names, name, schema_version, columns)
+    if newest in names:
+        return names.index(newest)
+    lower = [stored_name.lower() for stored_name in names]
+    if newest.lower() in lower:
+        return lower.index(newest.lower())
     raise InvariantError(f"The changelog has no column {name} of schema version {schema_version}.")

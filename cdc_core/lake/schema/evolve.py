@@ -26,25 +26,25 @@ def evolve(
     own = own_columns(lake.schema)
     if evolution.enables is not None and not _has_texts(lake, moved_names(lake.schema, steps)):
         names = [name for name in lake.schema.names if name not in {field.name for field in own}]
-        columns = [(each.name, each.source, each.type) for each in traced(names, steps)]
+        columns = [(origin.name, origin.source, origin.type) for origin in traced(names, steps)]
         columns += [(field.name, field.name, field.type) for field in own]
         definition = enabled(lake, evolution.enables).evolved(columns)
         lake.commit(definition=definition, txns=txns, metadata=metadata, clustered_by=clustered_by)
         return
     schema, files = project_schema(lake.schema, steps), []
     for file in lake.files:
-        held = lake.read(file, lake.tracked_schema.names)
-        rows = held.select(lake.schema.names)
+        tracked_rows = lake.read(file, lake.tracked_schema.names)
+        rows = tracked_rows.select(lake.schema.names)
         for step in steps:
             rows = project_rows(rows, step)
-        files.append(lake.write_as(_with_row_ids(lake, conform(rows, schema), held), schema))
+        files.append(lake.write_as(_with_row_ids(lake, conform(rows, schema), tracked_rows), schema))
     lake.commit(files, schema=schema, replace=True, txns=txns, metadata=metadata, clustered_by=clustered_by)
 
 
-def _with_row_ids(lake: DeltaTable, rows: pa.Table, held: pa.Table) -> pa.Table:
+def _with_row_ids(lake: DeltaTable, rows: pa.Table, tracked_rows: pa.Table) -> pa.Table:
     """Return rows with the row ids of those that they were. Their commit version is that of the change."""
     for row_id in list(lake.tracked_schema)[len(lake.schema) :][:1]:
-        rows = rows.append_column(row_id, held.column(row_id.name))
+        rows = rows.append_column(row_id, tracked_rows.column(row_id.name))
     return rows
 
 
@@ -53,7 +53,7 @@ def _clustered_by(lake: DeltaTable, steps: Sequence[SchemaStep]) -> tuple[str, .
     before = lake.clustered_by
     if not before:
         return None
-    names = {each.source: each.name for each in traced(before, steps) if each.source is not None}
+    names = {origin.source: origin.name for origin in traced(before, steps) if origin.source is not None}
     after = tuple(names[column] for column in before) if set(before) <= set(names) else ()
     return None if after == before else after
 

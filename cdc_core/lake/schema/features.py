@@ -107,23 +107,23 @@ class FeaturePolicy:
 
     def missing(self, lake: DeltaTable, table: TableSchema | None = None) -> frozenset[DeltaFeature]:
         """Return the features to be enabled regardless of changes. ``table``: with the lake table's current columns."""
-        wanted = EVOLVING if self.features is LakeFeatures.MODERN else frozenset()
+        required = EVOLVING if self.features is LakeFeatures.MODERN else frozenset()
         if self.commit_timestamps:
-            wanted |= {DeltaFeature.COMMIT_TIMESTAMPS}
+            required |= {DeltaFeature.COMMIT_TIMESTAMPS}
         for feature, patterns in ((DeltaFeature.ROW_TRACKING, self.tracked), (DeltaFeature.CHANGE_FEED, self.fed)):
             if table is not None and matches_any(compile_all(patterns), str(table.id)):
-                wanted |= {feature}
+                required |= {feature}
         if self.cluster_by(lake, table):
-            wanted |= {DeltaFeature.CLUSTERING}
-        return wanted - features_on(lake)
+            required |= {DeltaFeature.CLUSTERING}
+        return required - features_on(lake)
 
     def cluster_by(self, lake: DeltaTable, table: TableSchema | None) -> tuple[str, ...]:
         """Return the key columns by which the table is to be clustered; empty if it is not, or cannot be, clustered."""
         if table is None or not matches_any(compile_all(self.clustered), str(table.id)):
             return ()
-        known = {each.name: each.type for each in list(lake.schema)[:_WITH_STATISTICS]}
-        found = [name for name in table.lake_key if name in known and _has_bounds(known[name])]
-        return tuple(found[:_MAX_CLUSTERED])
+        known = {field.name: field.type for field in list(lake.schema)[:_WITH_STATISTICS]}
+        columns = [name for name in table.lake_key if name in known and _has_bounds(known[name])]
+        return tuple(columns[:_MAX_CLUSTERED])
 
     def evolution(self, lake: DeltaTable, steps: Sequence[SchemaStep]) -> Evolution:
         """Return how the steps are applied to the table."""
@@ -149,9 +149,9 @@ class FeaturePolicy:
 
 def features_on(lake: DeltaTable) -> frozenset[DeltaFeature]:
     """Return which of the features the table has."""
-    found = {feature for feature in DeltaFeature if feature.value in lake.features}
+    features = {feature for feature in DeltaFeature if feature.value in lake.features}
     # Tables may have got the feature by a change of their protocol's version, and no feed.
-    return frozenset(found if lake.definition.feeds_changes else found - {DeltaFeature.CHANGE_FEED})
+    return frozenset(features if lake.definition.feeds_changes else features - {DeltaFeature.CHANGE_FEED})
 
 
 def enabled(lake: DeltaTable, features: Iterable[DeltaFeature]) -> Definition:
@@ -205,18 +205,18 @@ def _refusals(lake: DeltaTable) -> set[str]:
 
 def needed(schema: pa.Schema, steps: Sequence[SchemaStep]) -> frozenset[DeltaFeature] | None:
     """Return the features with which the steps write no row; None if rows have to be written with any features."""
-    own = {each.name for each in own_columns(schema)}
-    columns = {each.name: each.type for each in schema if each.name not in own}
+    own = {field.name for field in own_columns(schema)}
+    columns = {field.name: field.type for field in schema if field.name not in own}
     if only_add_nulls(columns, steps):
         return frozenset()
-    found, out = traced(list(columns), steps), set()
-    for each in found:
-        if each.is_filled:
+    origins, out = traced(list(columns), steps), set()
+    for origin in origins:
+        if origin.is_filled:
             return None
-        if each.source is None:
+        if origin.source is None:
             continue
-        if not each.type.equals(columns[each.source]):
-            if not _is_widening(columns[each.source], each.type):
+        if not origin.type.equals(columns[origin.source]):
+            if not _is_widening(columns[origin.source], origin.type):
                 return None
             out.add(DeltaFeature.TYPE_WIDENING)
     if moved_names(schema, steps):
@@ -229,9 +229,9 @@ def moved_names(schema: pa.Schema, steps: Sequence[SchemaStep]) -> frozenset[str
 
     ``__rescued`` contains texts by these names.
     """
-    own = {each.name for each in own_columns(schema)}
+    own = {field.name for field in own_columns(schema)}
     columns = [name for name in schema.names if name not in own]
-    stay = {each.source for each in traced(columns, steps) if each.source == each.name}
+    stay = {origin.source for origin in traced(columns, steps) if origin.source == origin.name}
     return frozenset(columns) - stay
 
 

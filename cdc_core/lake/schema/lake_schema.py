@@ -73,7 +73,7 @@ def lake_schema(row: pa.StructType, mode: DeleteMode = DeleteMode.HARD) -> pa.Sc
 
 def bare_schema(schema: pa.Schema) -> pa.Schema:
     """Return a lake table's schema without the columns of its delete mode."""
-    return pa.schema([each for each in schema if each.name not in NAMES])
+    return pa.schema([field for field in schema if field.name not in NAMES])
 
 
 def ensure_table(
@@ -90,17 +90,17 @@ def ensure_table(
     distinguish.
     """
     opened = opened or DeltaTable.open(path, storage)
-    wanted = plain_schema(schema)
-    if opened is not None and wanted.equals(opened.schema):
+    target = plain_schema(schema)
+    if opened is not None and target.equals(opened.schema):
         return opened
     # Checked before the merge, which would keep only one of two names that differ by case only.
-    check_names(wanted, table)
+    check_names(target, table)
     if opened is None:
-        return DeltaTable.create(path, wanted, spread(properties, path), storage)
+        return DeltaTable.create(path, target, spread(properties, path), storage)
     there = opened
 
     def grow() -> None:
-        merged = merge_schemas(there.schema, wanted, table)
+        merged = merge_schemas(there.schema, target, table)
         if not merged.equals(there.schema):
             there.widen(merged)
 
@@ -135,34 +135,34 @@ def holds(existing: pa.DataType, new: pa.DataType) -> bool:
 def check_names(schema: pa.Schema | pa.StructType, table: TableId, inside: str = "") -> None:
     """Raise TableError if two columns have names that Delta cannot distinguish."""
     seen: set[str] = set()
-    for each in schema:
-        if each.name.lower() in seen:
+    for field in schema:
+        if field.name.lower() in seen:
             raise TableError(
-                f"Column {inside}{each.name} of {table} has the same name as another column: names are not "
+                f"Column {inside}{field.name} of {table} has the same name as another column: names are not "
                 "case-sensitive in Delta, and wal2lake's metadata columns begin with __.",
                 "Exclude one of them with column.exclude.list, or rename it in the source.",
                 str(table),
             )
-        seen.add(each.name.lower())
-        if pa.types.is_struct(each.type):
-            check_names(each.type, table, f"{each.name}.")
+        seen.add(field.name.lower())
+        if pa.types.is_struct(field.type):
+            check_names(field.type, table, f"{field.name}.")
 
 
 def _merged(existing: list[pa.Field], incoming: list[pa.Field], table: TableId, inside: str) -> list[pa.Field]:
-    by_name = {each.name.lower(): each for each in incoming}
+    by_name = {field.name.lower(): field for field in incoming}
     fields = []
-    for each in existing:
-        new = by_name.pop(each.name.lower(), None)
+    for field in existing:
+        new = by_name.pop(field.name.lower(), None)
         if new is None:
-            fields.append(each)
-        elif pa.types.is_struct(each.type) and pa.types.is_struct(new.type):
-            inner = _merged(list(each.type), list(new.type), table, f"{inside}{each.name}.")
-            fields.append(pa.field(each.name, pa.struct(inner)))
-        elif holds(each.type, new.type):
-            fields.append(each)
+            fields.append(field)
+        elif pa.types.is_struct(field.type) and pa.types.is_struct(new.type):
+            inner = _merged(list(field.type), list(new.type), table, f"{inside}{field.name}.")
+            fields.append(pa.field(field.name, pa.struct(inner)))
+        elif holds(field.type, new.type):
+            fields.append(field)
         else:
             raise TableError(
-                f"Column {inside}{each.name} of {table} is {each.type} in the lake and changed to {new.type} in "
+                f"Column {inside}{field.name} of {table} is {field.type} in the lake and changed to {new.type} in "
                 "the source, which does not fit into it.",
                 f"Move the table's lake and changelog folders away and take a new snapshot of {table}.",
                 str(table),

@@ -41,10 +41,19 @@ class SchemaStep:
 
     def only_adds_nulls(self, columns: Mapping[str, pa.DataType]) -> bool:
         """Whether existing rows remain valid: every one of ``columns`` stays, and new ones are null."""
-        kept = {each.name for each in self.columns if each.source == each.name and columns.get(each.name) == each.type}
-        added = [each for each in self.columns if each.source != each.name or each.name not in columns]
+        kept = {
+            step_column.name
+            for step_column in self.columns
+            if step_column.source == step_column.name and columns.get(step_column.name) == step_column.type
+        }
+        added = [
+            step_column
+            for step_column in self.columns
+            if step_column.source != step_column.name or step_column.name not in columns
+        ]
         return kept == set(columns) and all(
-            each.source is None and each.value is None and each.text is None for each in added
+            step_column.source is None and step_column.value is None and step_column.text is None
+            for step_column in added
         )
 
 
@@ -59,11 +68,11 @@ def project_changes(changes: pa.Table, steps: Sequence[SchemaStep]) -> pa.Table:
         for image in ("before", "after"):
             struct = column(changes, image)
             is_there = validity(struct)
-            flat = pa.Table.from_arrays(struct.flatten(), names=[each.name for each in struct.type])
+            flat = pa.Table.from_arrays(struct.flatten(), names=[field.name for field in struct.type])
             moved = _projected(flat, step, is_there)
             made = pa.StructArray.from_arrays(
                 [column(moved, name) for name in moved.schema.names],
-                fields=[pa.field(each.name, each.type) for each in moved.schema],
+                fields=[pa.field(field.name, field.type) for field in moved.schema],
                 mask=pa.array(~is_there),
             )
             at = changes.schema.get_field_index(image)
@@ -90,13 +99,15 @@ def traced(columns: Sequence[str], steps: Sequence[SchemaStep]) -> list[Traced]:
     known = {name: Traced(name, name, pa.null(), False) for name in columns}
     for step in steps:
         after = {}
-        for each in step.columns:
-            before = known.get(each.source) if each.source is not None else None
+        for step_column in step.columns:
+            before = known.get(step_column.source) if step_column.source is not None else None
             if before is None:
-                is_filled = each.text is not None or (each.value is not None and each.value.is_valid)
-                after[each.name] = Traced(each.name, None, each.type, is_filled)
+                is_filled = step_column.text is not None or (
+                    step_column.value is not None and step_column.value.is_valid
+                )
+                after[step_column.name] = Traced(step_column.name, None, step_column.type, is_filled)
             else:
-                after[each.name] = Traced(each.name, before.source, each.type, before.is_filled)
+                after[step_column.name] = Traced(step_column.name, before.source, step_column.type, before.is_filled)
         known = after
     return list(known.values())
 
@@ -106,18 +117,20 @@ def only_add_nulls(columns: Mapping[str, pa.DataType], steps: Sequence[SchemaSte
     for step in steps:
         if not step.only_adds_nulls(columns):
             return False
-        columns = {each.name: each.type for each in step.columns}
+        columns = {step_column.name: step_column.type for step_column in step.columns}
     return True
 
 
 def project_schema(schema: pa.Schema, steps: Sequence[SchemaStep]) -> pa.Schema:
     """Return the lake's schema after the steps."""
-    return pa.schema([*[pa.field(each.name, each.type) for each in steps[-1].columns], *own_columns(schema)])
+    return pa.schema(
+        [*[pa.field(step_column.name, step_column.type) for step_column in steps[-1].columns], *own_columns(schema)]
+    )
 
 
 def own_columns(schema: pa.Schema) -> list[pa.Field]:
     """Return wal2lake's metadata columns of a lake table."""
-    return [each for each in schema if each.name == RESCUED or each.name in OWN_NAMES]
+    return [field for field in schema if field.name == RESCUED or field.name in OWN_NAMES]
 
 
 def _projected(rows: pa.Table, step: SchemaStep, is_there: np.ndarray) -> pa.Table:
@@ -126,17 +139,17 @@ def _projected(rows: pa.Table, step: SchemaStep, is_there: np.ndarray) -> pa.Tab
     moved_texts: dict[str, pa.Array] = {}
     arrays: list[pa.Array] = []
     fields: list[pa.Field] = []
-    for each in step.columns:
-        if each.source is not None and each.source in rows.schema.names:
-            values = column(rows, each.source)
-            arrays.append(values if values.type.equals(each.type) else values.cast(each.type))
-            if each.source in texts:
-                moved_texts[each.name] = texts[each.source]
+    for step_column in step.columns:
+        if step_column.source is not None and step_column.source in rows.schema.names:
+            values = column(rows, step_column.source)
+            arrays.append(values if values.type.equals(step_column.type) else values.cast(step_column.type))
+            if step_column.source in texts:
+                moved_texts[step_column.name] = texts[step_column.source]
         else:
-            arrays.append(_constant(each.value, each.type, is_there))
-            if each.text is not None:
-                moved_texts[each.name] = _constant(pa.scalar(each.text), pa.string(), is_there)
-        fields.append(pa.field(each.name, each.type))
+            arrays.append(_constant(step_column.value, step_column.type, is_there))
+            if step_column.text is not None:
+                moved_texts[step_column.name] = _constant(pa.scalar(step_column.text), pa.string(), is_there)
+        fields.append(pa.field(step_column.name, step_column.type))
     if RESCUED in rows.schema.names:
         arrays.append(rescued_of(moved_texts, count))
         fields.append(rows.schema.field(RESCUED))
@@ -157,7 +170,7 @@ def _constant(value: pa.Scalar | None, kind: pa.DataType, is_there: np.ndarray) 
 def _renamed_unchanged(changes: pa.Table, step: SchemaStep) -> pa.Table:
     """Rename the columns in ``__unchanged``; names of columns that no longer exist are removed."""
     lists = column(changes, "__unchanged")
-    names = {each.source: each.name for each in step.columns if each.source is not None}
+    names = {step_column.source: step_column.name for step_column in step.columns if step_column.source is not None}
     if not len(lists.values) or all(before == after for before, after in names.items()):
         return changes
     flat = lists.flatten()

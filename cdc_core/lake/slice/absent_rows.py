@@ -81,7 +81,7 @@ class Absence:
 
     def plus(self, other: Absence) -> Absence:
         """Return what two parts of a slice did not find."""
-        first = min((each.first_lsn for each in (self, other) if each.count), default=0)
+        first = min((absence.first_lsn for absence in (self, other) if absence.count), default=0)
         return Absence(self.count + other.count, first, self.nulls + other.nulls)
 
 
@@ -116,9 +116,9 @@ class Expectation:
         left = absent.besides(quarantined, schema) if quarantined.num_rows else absent
         return NONE_ABSENT if left is None else Absence(left.count, left.first_lsn)
 
-    def require(self, merge: Merge, found: Sequence[Absence]) -> None:
-        """Raise MissingRowsError if rows are absent whose absence is a fault. ``found``: of each part of a slice."""
-        table, every = str(merge.table.id), reduce(Absence.plus, found, NONE_ABSENT)
+    def require(self, merge: Merge, absences: Sequence[Absence]) -> None:
+        """Raise MissingRowsError if rows are absent whose absence is a fault. ``absences``: of each part of a slice."""
+        table, every = str(merge.table.id), reduce(Absence.plus, absences, NONE_ABSENT)
         if every.nulls:
             _log.warning(
                 "%s: %d rows that the lake table did not have get nulls in place of unchanged values, which the server "
@@ -143,9 +143,9 @@ class Expectation:
             return none
         rows = read_positions(EpochRows.of(changelog, self.scope), quarantined_under(quarantine, merge.snapshot.token))
         parts = []
-        for version, each in by_schema_version(rows):
+        for version, changes in by_schema_version(rows):
             if merge.schema.views:
-                parts.append(projected(merge.schema, version, each))
+                parts.append(projected(merge.schema, version, changes))
             elif version in (0, merge.schema.schema_version):  # rows of an earlier one excuse nothing
-                parts.append(each)
+                parts.append(changes)
         return pa.concat_tables([none, *(conform(part, none.schema) for part in parts)])

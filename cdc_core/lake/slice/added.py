@@ -37,5 +37,5 @@ def repeats_keys(checks: TableChecks, table: TableSchema, lake: DeltaTable, file
     if not checks.has_unique_key(table):
         return False
     key = merge_key(table)
-    wanted = pa.schema([lake.schema.field(name) for name in KeyColumns.of(key, lake.schema).read])
-    return has_repeated_keys([lake.read_as(file, wanted) for file in files], key)
+    key_schema = pa.schema([lake.schema.field(name) for name in KeyColumns.of(key, lake.schema).read])
+    return has_repeated_keys([lake.read_as(file, key_schema) for file in files], key)

@@ -71,23 +71,23 @@ class ChangelogWriter:
 
     def decoded(self, table: TableId, files: Sequence[tuple[int, str]], shown: ShownByLake) -> list[Decoded]:
         """Return the change rows of spool files in stream order, one table per run of files of one schema version."""
-        found, read = [], ReadSpoolFiles(self.plan, self.owner, str(table), shown)
+        versions, read = [], ReadSpoolFiles(self.plan, self.owner, str(table), shown)
         for schema_version, run in itertools.groupby(files, key=lambda file: file[0]):
             batches = list(read(tuple(path for _, path in run)))
-            found.append((schema_version, pa.Table.from_batches(batches)))
-        return found
+            versions.append((schema_version, pa.Table.from_batches(batches)))
+        return versions
 
     def changelog(self, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
         """Create or widen the changelog of a table so that it has every column of the versions (at least one)."""
         path, properties = self.paths.changelog(table), changelog_properties(self.history_minutes)
-        found = opened_to_commit(self.run, path)
+        changelog = opened_to_commit(self.run, path)
         for schema_version, rows in versions:
-            wanted = stored_schema(
-                rows.schema, schema_version, None if found is None else found.schema, epoch_of(self.scope)
+            schema = stored_schema(
+                rows.schema, schema_version, None if changelog is None else changelog.schema, epoch_of(self.scope)
             )
-            found = ensure_table(path, wanted, table, properties, found)
-        assert found is not None
-        return keep(self.run, found)
+            changelog = ensure_table(path, schema, table, properties, changelog)
+        assert changelog is not None
+        return keep(self.run, changelog)
 
     def stored(self, changelog: DeltaTable, schema_version: int, rows: pa.Table) -> pa.Table:
         """Return decoded rows in the columns of the changelog."""
@@ -99,7 +99,9 @@ class ChangelogWriter:
         with watch("append"):
             changelog = self.changelog(table, versions)
             since = changelog.version
-            rows = pa.concat_tables([self.stored(changelog, schema_version, each) for schema_version, each in versions])
+            rows = pa.concat_tables(
+                [self.stored(changelog, schema_version, changes) for schema_version, changes in versions]
+            )
             count = append_changes(changelog, rows, self.scope, table, source.reached)
             if not rows.num_rows:  # all of them were left out: the position that they reach is stored nevertheless
                 self._commit(table, source, (), changelog)

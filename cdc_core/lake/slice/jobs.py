@@ -43,16 +43,16 @@ def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
     # Small slices of one task wait for a store side by side; else more tasks than cores end at about the same time.
     is_together = not task.paths.is_local and fit_together(orders, task.writer.part_max_bytes)
     groups, way = (parallelism(spark), side_by_side) if is_together else (2 * parallelism(spark), None)
-    small = [order for order in orders if all(order is not each for each in large)]
+    small = [order for order in orders if all(order is not large_order for large_order in large)]
     parts = [part for order in large for part in cut(order, parallelism(spark), task.writer.part_max_bytes)]
     items: list[SliceOrder | PartOrder] = [*parts, *small]
     todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
     # balanced() reorders the work by weight, so results are matched by table, not by position.
-    found = run_tasks(spark, todo, SlicePart(task), "merging changes into the lake", way)
-    done = {outcome.table: outcome for outcome in found if isinstance(outcome, SliceOutcome)}
+    outcomes = run_tasks(spark, todo, SlicePart(task), "merging changes into the lake", way)
+    done = {outcome.table: outcome for outcome in outcomes if isinstance(outcome, SliceOutcome)}
     if large:
-        done |= {each.table: each for order in large if (each := lost(order, found)) is not None}
-        second = [[joined(order, found)] for order in large if order.table not in done]
+        done |= {failed.table: failed for order in large if (failed := lost(order, outcomes)) is not None}
+        second = [[joined(order, outcomes)] for order in large if order.table not in done]
         done |= {outcome.table: outcome for outcome in run_tasks(spark, second, task, "committing changes")}
 
     def run(items: Sequence[Any], work: Callable[[Any], Any], doing: str) -> list[Any]:

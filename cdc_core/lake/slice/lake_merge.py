@@ -141,14 +141,14 @@ class LakeMerge:
         changelog = self._changelog(merge.table.id)
         # A long backlog is merged in several rounds.
         merge = merge.up_to(cut_within(changelog, merged, merge.to_lsn, _SLICE_BYTES))
-        found, most = SliceRows(merge, changelog, merged), self.writer.part_max_bytes
+        slice_rows, most = SliceRows(merge, changelog, merged), self.writer.part_max_bytes
         with self.watch("reduce"):
-            rows = None if found.bytes_at_least > most else found.small(most)
+            rows = None if slice_rows.bytes_at_least > most else slice_rows.small(most)
         if rows is not None:
             return Whole(merge, _not_shown(in_order(rows), merge))
         if merge.waiting or merge.replay is not None:
             return self._undivided(merge, merged)  # changes in quarantine may belong to any part
-        files = in_stream_order(found.files)
+        files = in_stream_order(slice_rows.files)
         only_adds = merge.snapshot.visible is None and takes_files(lake) and _only_inserts(files)
         return Divide(
             DividedSlice(
@@ -156,7 +156,7 @@ class LakeMerge:
                 merged,
                 changelog.changelog.version,
                 lake.version,
-                -(-found.bytes_at_most // most),
+                -(-slice_rows.bytes_at_most // most),
                 tuple((file.path, file.size) for file in files) if only_adds else (),
                 self.writer.mark_above(lake),
                 attempt,
@@ -169,13 +169,13 @@ class LakeMerge:
         at = self._position(lake, merge)
         if at.lsn is not None and at.lsn >= merge.to_lsn:
             return Nothing()
-        if any(each.is_whole for each in joined.results):
+        if any(share.is_whole for share in joined.results):
             return self._undivided(merge, divided.merged)
         # Files may be added whatever others have changed in the table, if they merged none of these changes.
         is_same = divided.lake_version == lake.version or self._adds(joined, lake)
         if joined.is_overtaken or self._start(merge, at) != divided.merged or not is_same:
             return self._again(joined, lake)
-        files = [file for each in joined.results for file in each.files]
+        files = [file for share in joined.results for file in share.files]
         if divided.files and joined.error is None and repeats_keys(self.checks, merge.table, lake, files):
             return Divide(replace(divided, files=(), lake_version=lake.version))
         return CommitShares(joined)
@@ -183,19 +183,19 @@ class LakeMerge:
     def _commit_shares(self, joined: JoinedShares, order: SliceOrder, lake: DeltaTable) -> Iterator[Merged]:
         """Commit what several tasks did: first rows in quarantine, then the lake table."""
         divided, merge = joined.slice, joined.slice.merge
-        yield Merged(check=reduce(both, (each.check for each in joined.results)))
+        yield Merged(check=reduce(both, (share.check for share in joined.results)))
         if joined.error is not None:
             raise joined.error
-        absences = [each.absence for each in joined.results]
-        if any(each.count for each in absences):
+        absences = [share.absence for share in joined.results]
+        if any(absence.count for absence in absences):
             lake.refresh()  # it was only expected to be the newest version
             if lake.version != divided.lake_version:
                 yield from self.execute(self._again(joined, lake), order, lake, None)
                 return
         self.expected.require(merge, absences)
-        waiting = sum(each.waiting for each in joined.results)
+        waiting = sum(share.waiting for share in joined.results)
         self.limits(merge).require_room(str(merge.table.id), waiting)
-        refused = [file for each in joined.results for file in each.refused]
+        refused = [file for share in joined.results for file in share.refused]
         if refused:
             with self.watch("check"):
                 place = lake_position(lake, self.scope, merge.table.id)
@@ -208,7 +208,7 @@ class LakeMerge:
                 return None
             if not self._adds(joined, lake):
                 return self.writer.commit_shares(lake, merge, self.scope, joined)
-            files = [file for each in joined.results for file in each.files]
+            files = [file for share in joined.results for file in share.files]
             return self.writer.commit_files(lake, merge, self.scope, files, joined.whole.truncated_at is not None)
 
         with self.watch("apply"):
@@ -252,8 +252,8 @@ class LakeMerge:
     def _delete_surplus(self, plan: SurplusFirst, lake: DeltaTable) -> Merged:
         """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""
         merge, states = plan.merge.up_to(_SURPLUS_LSN), None
-        for found in changes_between(self._changelog(merge.table.id), plan.first, plan.last):
-            for part, changes in keyed_slices(plan.merge, by_schema_version(in_order(found))):
+        for batch in changes_between(self._changelog(merge.table.id), plan.first, plan.last):
+            for part, changes in keyed_slices(plan.merge, by_schema_version(in_order(batch))):
                 # No DDL was executed between the two snapshots, so there is one key.
                 merge = part.up_to(_SURPLUS_LSN)
                 states = states or LastStates(merge.table, lake.schema)
@@ -277,7 +277,7 @@ class LakeMerge:
         Changes identify their rows by the key in force at their time.
         """
         merge, may_wait = plan.merge, plan.merge.waiting
-        slices = keyed_slices(merge, [(schema_version, each) for schema_version, each in plan.rows if each.num_rows])
+        slices = keyed_slices(merge, [(schema_version, rows) for schema_version, rows in plan.rows if rows.num_rows])
         if merge.replay is not None:
             slices = _with_replay(merge, merge.replay, lake.schema, self._position(lake, merge).lsn, slices)
         for part, changes in slices:
@@ -302,7 +302,7 @@ class LakeMerge:
         A replay accepts what fails the rules that it names, and failures of expectations on a slice as a whole.
         """
         replay = merge.replay or Replay()
-        found = self.checks.judged(
+        verdict = self.checks.judged(
             merge.table,
             changes,
             merge.schema.since,
@@ -310,7 +310,7 @@ class LakeMerge:
             accept=replay.accept,
             accept_all=replay.accept_all,
         )
-        return found if found is None or merge.replay is None else accepted(found, replay)
+        return verdict if verdict is None or merge.replay is None else accepted(verdict, replay)
 
     def filtered(self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None) -> Filtered:
         """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
@@ -409,7 +409,7 @@ def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Deco
     """Return the rows of a batch that are not in the lake table, up to the merge's LSN."""
     visible = merge.snapshot.visible
     return tuple(
-        (schema_version, unseen(between(each, at.merged, merge.to_lsn), visible)) for schema_version, each in rows
+        (schema_version, unseen(between(changes, at.merged, merge.to_lsn), visible)) for schema_version, changes in rows
     )
 
 

@@ -43,37 +43,37 @@ class LakeTables:
         """Create it from the options."""
         return cls(options.lake_history_minutes, FeaturePolicy.of(options), options.delete_modes)
 
-    def prepare(self, run: str, path: str, wanted: TargetSchema, plan: TypingPlan, scope: str) -> PreparedTable:
+    def prepare(self, run: str, path: str, target: TargetSchema, plan: TypingPlan, scope: str) -> PreparedTable:
         """Return the lake table in the wanted schema version; creates it if it does not exist.
 
         Raises TableError if it cannot have the schema, or another program made it one that cannot be written.
         """
-        source, app = wanted.table, schema_version_app(scope, wanted.table.id)
-        found, mode = opened_to_commit(run, path), self.modes.of(source.id)
+        source, app = target.table, schema_version_app(scope, target.table.id)
+        current, mode = opened_to_commit(run, path), self.modes.of(source.id)
         before = frozenset[DeltaFeature]()
-        if found is not None:
-            lake, before = found, features_on(found)
+        if current is not None:
+            lake, before = current, features_on(current)
             require_writable(lake, source.id)
             check_mode(lake.schema, mode, source.id)
-            on_conflict(lambda: self._evolve(lake, wanted, app), lake)
+            on_conflict(lambda: self._evolve(lake, target, app), lake)
         schema = lake_schema(plan.typer(source).row_type, mode)
         properties = lake_properties(self.history_minutes)
-        made = keep(run, ensure_table(path, schema, source.id, properties, found))
-        if wanted.schema_version and made.txn(app) is None:
+        made = keep(run, ensure_table(path, schema, source.id, properties, current))
+        if target.schema_version and made.txn(app) is None:
             # An empty table begins in this epoch; one with rows has got its epoch with its snapshot.
             begins = epoch_of(scope) and not made.files
             own = {epoch_app(source.id): epoch_of(scope)} if begins else {}
-            on_conflict(lambda: made.commit(txns={app: wanted.schema_version, **own}), made)
+            on_conflict(lambda: made.commit(txns={app: target.schema_version, **own}), made)
         on_conflict(lambda: self.features.enable_missing(made, source), made)
         return PreparedTable(made, features_on(made) - before)
 
-    def _evolve(self, lake: DeltaTable, wanted: TargetSchema, app: str) -> None:
+    def _evolve(self, lake: DeltaTable, target: TargetSchema, app: str) -> None:
         """Apply the steps that have not been applied to the table yet."""
         taken = lake.txn(app) or 0
-        steps = [step for step in wanted.steps if step.number > taken]
+        steps = [step for step in target.steps if step.number > taken]
         if steps:
             failpoints.hit(failpoints.DURING_EVOLUTION)
-            told = {"schemaVersion": str(wanted.schema_version)}
+            told = {"schemaVersion": str(target.schema_version)}
             evolve(lake, steps, self.features.evolution(lake, steps), app, told)
             failpoints.hit(failpoints.AFTER_EVOLUTION)
 
@@ -88,7 +88,7 @@ def opened_existing(run: str, path: str) -> DeltaTable:
     return _required(opened(run, path), path)
 
 
-def _required(found: DeltaTable | None, path: str) -> DeltaTable:
-    if found is None:
+def _required(table: DeltaTable | None, path: str) -> DeltaTable:
+    if table is None:
         raise LakeError(f"The Delta table {path} no longer exists.", "Take a new snapshot of the table.")
-    return found
+    return table

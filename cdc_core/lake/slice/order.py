@@ -199,11 +199,11 @@ class Merge:
     @classmethod
     def of(cls, order: SliceOrder) -> Merge:
         """Return the merge of all that the order merges, under the key in force."""
-        wanted = order.merge
-        assert wanted is not None
+        merge_order = order.merge
+        assert merge_order is not None
         table, snapshot = order.schema.table, order.snapshot
-        waiting, replay, recent = wanted.waiting, wanted.replay, wanted.recent
-        return cls(order.schema, snapshot, table, wanted.to_lsn, waiting, replay, recent)
+        waiting, replay, recent = merge_order.waiting, merge_order.replay, merge_order.recent
+        return cls(order.schema, snapshot, table, merge_order.to_lsn, waiting, replay, recent)
 
     def up_to(self, lsn: int) -> Merge:
         """Return the merge of the changes up to another LSN."""

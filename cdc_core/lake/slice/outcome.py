@@ -145,8 +145,8 @@ class SliceOutcome:
         )
 
 
-def _sums(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in (*one, *(n for n in other if n not in one))}
+def _sums(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
+    return {name: left.get(name, 0.0) + right.get(name, 0.0) for name in (*left, *(n for n in right if n not in left))}
 
 
 def overtaken(table: TableId) -> TransientError:

@@ -88,8 +88,8 @@ class SlicePart:
             for batch in log.stored(changelog, schema_version, rows).to_batches()
         )
         written = changelog.write_stream(batches, changelog.schema, order.rows + 1)
-        found = self._arrived(order, versions[0][1]) if _may_be_added(order) and len(versions) == 1 else None
-        arrived, check = (None, None) if found is None else found
+        arrival = self._arrived(order, versions[0][1]) if _may_be_added(order) and len(versions) == 1 else None
+        arrived, check = (None, None) if arrival is None else arrival
         return PartOutcome(order.table, part.number, tuple(written), arrived, check)
 
     def _stream(self, part: PartOrder) -> tuple[DataFile, ...]:
@@ -103,10 +103,10 @@ class SlicePart:
         first = [(schema_version, next(read(paths)).schema.empty_table()) for schema_version, paths in runs]
         changelog = log.changelog(table, first)
         batches = (
-            each
+            batch
             for schema_version, paths in runs
             for rows in read(paths)
-            for each in log.stored(changelog, schema_version, pa.Table.from_batches([rows])).to_batches()
+            for batch in log.stored(changelog, schema_version, pa.Table.from_batches([rows])).to_batches()
         )
         return tuple(changelog.write_stream(batches, changelog.schema, part.order.rows + 1))
 
@@ -164,25 +164,25 @@ def cut(order: SliceOrder, parts: int, octets: int) -> list[PartOrder]:
     ]
 
 
-def lost(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOutcome | None:
+def lost(order: SliceOrder, outcomes: Iterable[SliceOutcome | PartOutcome]) -> SliceOutcome | None:
     """Return the outcome of an order of which a part could not be written to its changelog; None if all were."""
-    error = next((each.lost for each in _parts(order, found) if each.lost is not None), None)
+    error = next((part.lost for part in _parts(order, outcomes) if part.lost is not None), None)
     return None if error is None else SliceOutcome(order.table, merged=order.snapshot.merged, lost=error)
 
 
-def joined(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> SliceOrder:
+def joined(order: SliceOrder, outcomes: Iterable[SliceOutcome | PartOutcome]) -> SliceOrder:
     """Return the order that commits the files written by its parts."""
     assert isinstance(order.append, SpoolFiles)
-    parts = _parts(order, found)
-    written = tuple(file for each in parts for file in each.written)
-    arrived = tuple(each.arrived for each in parts if each.arrived is not None)
+    parts = _parts(order, outcomes)
+    written = tuple(file for part in parts for file in part.written)
+    arrived = tuple(part.arrived for part in parts if part.arrived is not None)
     if len(arrived) < len(parts):
         arrived = ()
-    check = reduce(both, (each.check for each in parts))
+    check = reduce(both, (part.check for part in parts))
     return replace(order, append=WrittenFiles(written, arrived, order.append.reached, order.append.position, check))
 
 
-def _parts(order: SliceOrder, found: Iterable[SliceOutcome | PartOutcome]) -> list[PartOutcome]:
+def _parts(order: SliceOrder, outcomes: Iterable[SliceOutcome | PartOutcome]) -> list[PartOutcome]:
     """Return the outcomes of an order's parts, in stream order."""
-    mine = (each for each in found if isinstance(each, PartOutcome) and each.table == order.table)
-    return sorted(mine, key=lambda each: each.number)
+    mine = (part for part in outcomes if isinstance(part, PartOutcome) and part.table == order.table)
+    return sorted(mine, key=lambda part: part.number)

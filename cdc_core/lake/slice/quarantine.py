@@ -88,24 +88,24 @@ def _judged_again(
 
     A failure of a rule over the row's batch remains, because the batch can no longer be checked as a whole.
     """
-    found = judge(rows)
+    verdict = judge(rows)
     stays = not replay.accept_all and KEY_UNIQUE not in replay.accept
     reasons = [[KEY_UNIQUE] if stays and KEY_UNIQUE in names else [] for names in before]
-    if found is not None and found.refused is not None and found.reasons is not None and not replay.accept_all:
-        for at, names in zip(np.flatnonzero(np.asarray(found.refused)), found.reasons.to_pylist(), strict=True):
+    if verdict is not None and verdict.refused is not None and verdict.reasons is not None and not replay.accept_all:
+        for at, names in zip(np.flatnonzero(np.asarray(verdict.refused)), verdict.reasons.to_pylist(), strict=True):
             reasons[at] += [name for name in names if not {name, name.removeprefix("user:")} & set(replay.accept)]
     return np.array([bool(names) for names in reasons], dtype=bool), reasons
 
 
-def accepted(found: Checked, replay: Replay) -> Checked:
+def accepted(verdict: Checked, replay: Replay) -> Checked:
     """Return a check's result of which the rows that fail accepted rules only are not refused."""
-    if found.refused is None or found.reasons is None:
-        return found
-    refused = np.array(found.refused)
-    names = {one for name in replay.accept for one in (name, f"user:{name}")}
+    if verdict.refused is None or verdict.reasons is None:
+        return verdict
+    refused = np.array(verdict.refused)
+    names = {rule for name in replay.accept for rule in (name, f"user:{name}")}
     # row-wise: the rows that a rule refuses
-    refused[refused] = [not replay.accept_all and bool(set(each) - names) for each in found.reasons.to_pylist()]
-    return replace(found, refused=pa.array(refused))
+    refused[refused] = [not replay.accept_all and bool(set(reasons) - names) for reasons in verdict.reasons.to_pylist()]
+    return replace(verdict, refused=pa.array(refused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,13 @@ class TableQuarantine:
     schema: pa.Schema
     judge: Judge
 
-    def filtered(self, changes: pa.Table, found: Checked | None, limits: Limits) -> Filtered:
+    def filtered(self, changes: pa.Table, verdict: Checked | None, limits: Limits) -> Filtered:
         """Return which rows must not be merged, and which are; writes nothing.
 
-        ``changes`` are the slice's rows and ``found`` their check result. Raises LimitExceededError if more
+        ``changes`` are the slice's rows and ``verdict`` their check result. Raises LimitExceededError if more
         rows would be in quarantine than the ``limits`` allow.
         """
-        merge, bad = self.merge, None if found is None else found.refused
+        merge, bad = self.merge, None if verdict is None else verdict.refused
         if bad is None and not merge.waiting:
             return Filtered(changes, changes.slice(0, 0))
         waited = self.waited(changes.schema)
@@ -141,8 +141,8 @@ class TableQuarantine:
         every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
         refused = np.concatenate([waited.refused, refused[fresh]])
         effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
-        held = defer(every, refused, effects, merge_key(merge.table), self.schema)
-        return self._decided(waited, every, held, found, limits)
+        deferred = defer(every, refused, effects, merge_key(merge.table), self.schema)
+        return self._decided(waited, every, deferred, verdict, limits)
 
     def write(self, filtered: Filtered) -> None:
         """Write to the quarantine table what leaves the slice, for the merge's LSN, before the lake is changed."""
@@ -167,11 +167,11 @@ class TableQuarantine:
                 f"Run wal2lake snapshot with {table}.",
                 str(table),
             )
-        found = by_schema_version(read) if merge.schema.views else []
-        for schema_version, changes in found:
+        versions = by_schema_version(read) if merge.schema.views else []
+        for schema_version, changes in versions:
             if not set(survey(changes).ops) <= {"c", "r"}:
                 require_key_of(merge.schema, schema_version, merge.table)
-        parts = [projected(merge.schema, schema_version, changes) for schema_version, changes in found] or [read]
+        parts = [projected(merge.schema, schema_version, changes) for schema_version, changes in versions] or [read]
         rows = pa.concat_tables([conform(part, schema) for part in parts])
         refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
         if merge.replay is not None and merge.replay.checks_again:
@@ -179,19 +179,19 @@ class TableQuarantine:
         return WaitingRows(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
 
     def _decided(
-        self, waited: WaitingRows, every: pa.Table, held: Deferred, found: Checked | None, limits: Limits
+        self, waited: WaitingRows, every: pa.Table, deferred: Deferred, verdict: Checked | None, limits: Limits
     ) -> Filtered:
         """Return the changes of the quarantine table, and the remaining rows for the lake."""
-        merge, before, effects = self.merge, waited.rows.num_rows, held.effects
+        merge, before, effects = self.merge, waited.rows.num_rows, deferred.effects
         waiting = int(np.count_nonzero(effects))
         limits.require_room(str(merge.table.id), waiting, int(np.count_nonzero(waited.effects)))
-        new = _new_rows(merge.table, every.slice(before), effects[before:], found)
-        settled, replayed = _settled(waited, held)
+        new = _new_rows(merge.table, every.slice(before), effects[before:], verdict)
+        settled, replayed = _settled(waited, deferred)
         waits = every.filter(pa.array(effects != 0)) if waiting else None
         # A row that was read is before the slice at any LSN: the snapshot may be newer than what is merged.
-        late = held.rows.column("__commit_lsn").to_numpy() > self.place.merged
-        late = pa.array(late & (held.rows.column("__tx_index").to_numpy() >= 0))
-        rows, earlier = held.rows.filter(late), held.rows.filter(pc.invert(late))
+        late = deferred.rows.column("__commit_lsn").to_numpy() > self.place.merged
+        late = pa.array(late & (deferred.rows.column("__tx_index").to_numpy() >= 0))
+        rows, earlier = deferred.rows.filter(late), deferred.rows.filter(pc.invert(late))
         return Filtered(rows, earlier, QuarantineReport(waiting, replayed), new, settled, waits)
 
     def _dropped(self, waited: WaitingRows, changes: pa.Table) -> Filtered:
@@ -212,9 +212,9 @@ class TableQuarantine:
         return Filtered(empty, empty, QuarantineReport(dropped=count), none, gone)
 
 
-def _settled(waited: WaitingRows, held: Deferred) -> tuple[Settled | None, int]:
+def _settled(waited: WaitingRows, deferred: Deferred) -> tuple[Settled | None, int]:
     """Return what becomes of the rows that were in quarantine, None if nothing does, and how many were merged."""
-    effects = held.effects[: waited.rows.num_rows]
+    effects = deferred.effects[: waited.rows.num_rows]
     changed = effects != waited.effects
     if not changed.any():
         return None, 0
@@ -225,14 +225,14 @@ def _settled(waited: WaitingRows, held: Deferred) -> tuple[Settled | None, int]:
     return Settled(places, effects[changed], status[changed].tolist()), int(went_in.sum())
 
 
-def _new_rows(table: TableSchema, rows: pa.Table, effects: np.ndarray, found: Checked | None) -> pa.Table:
+def _new_rows(table: TableSchema, rows: pa.Table, effects: np.ndarray, verdict: Checked | None) -> pa.Table:
     """Return the slice's rows to be quarantined, in the columns of the quarantine table."""
     at = np.flatnonzero(effects)
     some = rows.take(pa.array(at, pa.int64()))
     known: dict[tuple[int, int], list[str]] = {}
-    if found is not None and found.bad is not None and found.reasons is not None:
-        places = zip(*(found.bad.column(name).to_pylist() for name in _POSITION), strict=True)
-        known = dict(zip(places, found.reasons.to_pylist(), strict=True))
+    if verdict is not None and verdict.bad is not None and verdict.reasons is not None:
+        places = zip(*(verdict.bad.column(name).to_pylist() for name in _POSITION), strict=True)
+        known = dict(zip(places, verdict.reasons.to_pylist(), strict=True))
     mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
     # row-wise: rows that are refused or held
     reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]

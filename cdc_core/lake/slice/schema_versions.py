@@ -34,21 +34,21 @@ def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
     return rows if visible is None else invisible(rows, visible)
 
 
-def keyed_slices(merge: Merge, found: Sequence[Decoded]) -> Iterator[tuple[Merge, pa.Table]]:
+def keyed_slices(merge: Merge, versions: Sequence[Decoded]) -> Iterator[tuple[Merge, pa.Table]]:
     """Yield slices in the columns of the version in force, each with a merge up to its own end; one slice per key.
 
     Raises RereadNeededError if rows of some schema version cannot be converted to the lake table's schema version, or
     the key changed within a transaction that changed rows before and after.
     """
     schema = merge.schema
-    if not found:
+    if not versions:
         return
     if not schema.views:
-        yield merge, pa.concat_tables([rows for _, rows in found], promote_options="default")
+        yield merge, pa.concat_tables([rows for _, rows in versions], promote_options="default")
         return
     keyed = [
         (key_of(schema, schema_version), rows)
-        for schema_version, rows in ((s, projected(schema, s, r)) for s, r in found)
+        for schema_version, rows in ((s, projected(schema, s, r)) for s, r in versions)
     ]
     runs = [
         (key, pa.concat_tables([rows for _, rows in run], promote_options="default"))
@@ -67,9 +67,9 @@ def keyed_slices(merge: Merge, found: Sequence[Decoded]) -> Iterator[tuple[Merge
 
 def key_of(schema: TargetSchema, schema_version: int) -> int:
     """Return the first schema version from which on the table has had the key that it has under this one."""
-    wanted = _key(schema, schema_version)
+    key = _key(schema, schema_version)
     for number in sorted(schema.views, reverse=True):
-        if number <= schema_version and _key(schema, number) != wanted:
+        if number <= schema_version and _key(schema, number) != key:
             break
         schema_version = min(schema_version, number)
     return schema_version
@@ -107,7 +107,7 @@ def _at(schema: TargetSchema, schema_version: int) -> TableSchema:
         return schema.table
     keyed = view.table
     # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.
-    flagged = tuple(name for one in keyed.identity_key for name in _named_now(view, (one,)) or ())
+    flagged = tuple(name for former in keyed.identity_key for name in _named_now(view, (former,)) or ())
     primary, unique = _named_now(view, keyed.primary_key), _named_now(view, keyed.unique_key)
     # Columns that are not streamed are in no step: a key with one is kept as it is, and identifies no rows.
     if not {column.name for column in keyed.columns}.issuperset(keyed.primary_key):

@@ -40,34 +40,37 @@ class SeveralTasks:
         """Return the outcomes of the orders once no slice is left divided, in the same order."""
         done = list(outcomes)
         while True:
-            found = [number for number, outcome in enumerate(done) if outcome.done.divided is not None]
-            if not found:
+            divided = [number for number, outcome in enumerate(done) if outcome.done.divided is not None]
+            if not divided:
                 return done
-            joined = self._joined([orders[number] for number in found], [done[number] for number in found])
+            joined = self._joined([orders[number] for number in divided], [done[number] for number in divided])
             later = self.run(joined, self.task, "committing changes")
-            for number, of, outcome in zip(found, joined, later, strict=True):
+            for number, of, outcome in zip(divided, joined, later, strict=True):
                 done[number] = done[number].then(_timed(outcome, of))
 
     def _joined(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[JoinedShares]:
         slices = [outcome.done.divided for outcome in outcomes if outcome.done.divided is not None]
         work, doing = ShareTask(self.task), "merging changes into the lake"
-        shares = [share for each in slices for share in each.shares(self.tasks)]
+        shares = [share for divided in slices for share in divided.shares(self.tasks)]
         results: list[ShareResult] = self.run(shares, work, doing)
-        mine = {each.table: tuple(found for found in results if found.table == each.table) for each in slices}
-        again = [order for each in slices for order in rewrites(each, mine[each.table])]
+        mine = {
+            divided.table: tuple(share_result for share_result in results if share_result.table == divided.table)
+            for divided in slices
+        }
+        again = [order for divided in slices for order in rewrites(divided, mine[divided.table])]
         rewritten: list[RewrittenFile] = self.run(again, work, doing)
         return [
             JoinedShares(
                 order.after_append(),
-                each,
-                mine[each.table],
-                tuple(found for found in rewritten if found.table == each.table),
+                divided,
+                mine[divided.table],
+                tuple(file for file in rewritten if file.table == divided.table),
             )
-            for order, each in zip(orders, slices, strict=True)
+            for order, divided in zip(orders, slices, strict=True)
         ]
 
 
 def _timed(outcome: SliceOutcome, joined: JoinedShares) -> SliceOutcome:
     """Return an outcome with the time of all tasks of its slice."""
-    total = reduce(Timings.plus, (each.timings for each in joined.done))
+    total = reduce(Timings.plus, (task_outcome.timings for task_outcome in joined.done))
     return SliceOutcome(outcome.table, timings=total).then(outcome)

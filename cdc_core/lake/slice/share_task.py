@@ -84,15 +84,15 @@ class ShareTask:
         if lake is None:
             return RewrittenFile(order.table, order.path, is_overtaken=True)
         try:
-            (file,) = (each for each in lake.files if each.path == order.path)
+            (file,) = (candidate for candidate in lake.files if candidate.path == order.path)
             files = self.task.writer.rewrite(lake, file, united(order.places))
         except Exception as error:
             return RewrittenFile(order.table, order.path, error=failure_of(order.table, error))
         return RewrittenFile(order.table, order.path, tuple(files))
 
     def _table(self, path: str, version: int) -> DeltaTable | None:
-        found = opened(self.task.run, path)
-        return found if found is None or found.version == version else DeltaTable.open_version(path, version)
+        table = opened(self.task.run, path)
+        return table if table is None or table.version == version else DeltaTable.open_version(path, version)
 
 
 class _ShareChecks:
@@ -172,16 +172,16 @@ class _Making:
             yield from arrivals(good, self._lake.schema).to_batches()
 
     def _combined(self) -> Iterator[pa.Table]:
-        held: list[pa.Table] = []
+        buffered: list[pa.Table] = []
         octets = 0
         for rows in self._rows.current(self._share.files):
-            held.append(rows)
+            buffered.append(rows)
             octets += rows.nbytes
             if octets >= self._most_bytes:
-                yield pa.concat_tables(held)
-                held, octets = [], 0
-        if held:
-            yield pa.concat_tables(held)
+                yield pa.concat_tables(buffered)
+                buffered, octets = [], 0
+        if buffered:
+            yield pa.concat_tables(buffered)
 
     def _divide(self, buckets: Buckets) -> None:
         """Distribute the rows of the share, and survey those of the slice."""
@@ -249,7 +249,7 @@ class _Making:
         self._files += written.files
         self._changes += written.changes
         effect, done = written.effect, self._done
-        self._marks += [Marks(each.file.path, each.file.size, packed(each.places)) for each in effect.marked]
+        self._marks += [Marks(marked.file.path, marked.file.size, packed(marked.places)) for marked in effect.marked]
         self._done = replace(
             done,
             inserted=done.inserted + effect.inserted,

@@ -111,24 +111,24 @@ class JoinedShares:
     @property
     def is_overtaken(self) -> bool:
         """Whether another writer has changed the lake table since the slice was divided."""
-        return any(each.is_overtaken for each in self.done)
+        return any(outcome.is_overtaken for outcome in self.done)
 
     @property
     def error(self) -> CdcError | None:
         """The error of the first task that has one."""
-        return next((each.error for each in self.done if each.error is not None), None)
+        return next((outcome.error for outcome in self.done if outcome.error is not None), None)
 
     @property
     def whole(self) -> Survey:
         """The summary of the slice."""
         if not self.slice.files:
             return self.results[0].whole
-        return reduce(Survey.plus, (each.whole for each in self.results))
+        return reduce(Survey.plus, (share.whole for share in self.results))
 
 
 def rewrites(of: DividedSlice, results: Sequence[ShareResult]) -> list[RewriteOrder]:
     """Return the lake files that are to be written again; none if rows are marked."""
-    if any(each.error is not None or each.is_overtaken or each.is_whole for each in results):
+    if any(share.error is not None or share.is_overtaken or share.is_whole for share in results):
         return []
     marks, sizes = marks_by_file(results)
     if of.mark_above is not None and sum(sizes.values()) > of.mark_above:
@@ -139,7 +139,7 @@ def rewrites(of: DividedSlice, results: Sequence[ShareResult]) -> list[RewriteOr
 def marks_by_file(results: Iterable[ShareResult]) -> tuple[dict[str, list[bytes]], dict[str, int]]:
     """Return the positions of all parts by the paths of their files, and the files' sizes."""
     marks, sizes = dict[str, list[bytes]](), dict[str, int]()
-    for each in itertools.chain.from_iterable(result.marks for result in results):
-        marks.setdefault(each.path, []).append(each.places)
-        sizes[each.path] = each.size
+    for file_marks in itertools.chain.from_iterable(result.marks for result in results):
+        marks.setdefault(file_marks.path, []).append(file_marks.places)
+        sizes[file_marks.path] = file_marks.size
     return marks, sizes

@@ -50,14 +50,14 @@ class SliceRows:
 
     def small(self, most_bytes: int) -> pa.Table | None:
         """Return all changes, in the changelog's columns, if they take at most so much memory; else None."""
-        held: list[pa.Table] = []
+        buffered: list[pa.Table] = []
         octets = 0
         for rows in stream_changes(self.changelog, self.merged, self.merge.to_lsn):
-            held.append(rows)
+            buffered.append(rows)
             octets += rows.nbytes
             if octets > most_bytes:
                 return None
-        return pa.concat_tables(held) if held else self.changelog.schema.empty_table()
+        return pa.concat_tables(buffered) if buffered else self.changelog.schema.empty_table()
 
     def current(self, paths: Collection[str] = ()) -> Iterator[pa.Table]:
         """Yield the changes in the columns of the version in force; of all files, or of those with these ``paths``.
@@ -68,8 +68,8 @@ class SliceRows:
         merge, views = self.merge, self.merge.schema.views
         keys = {key_of(merge.schema, merge.schema.schema_version)} if views else {0}
         schema: pa.Schema | None = None
-        for found in stream_changes(self.changelog, self.merged, merge.to_lsn, paths):
-            versions = by_schema_version(unseen(found, merge.snapshot.visible))
+        for batch in stream_changes(self.changelog, self.merged, merge.to_lsn, paths):
+            versions = by_schema_version(unseen(batch, merge.snapshot.visible))
             keys |= {key_of(merge.schema, number) for number, _ in versions} if views else {0}
             if len(keys) > 1:
                 raise NotDivisibleError
@@ -80,6 +80,6 @@ class SliceRows:
                 check_inserts(rows, merge.table.id)
                 yield rows
                 del rows  # a row may be large, and would stay in memory while the next one is read
-            octets = found.nbytes
-            del found, versions
+            octets = batch.nbytes
+            del batch, versions
             release(octets)

@@ -131,8 +131,8 @@ class SliceTask:
             return replace(outcome, done=done, error=failure_of(order.table, error))
         stands = lake_position(lake, self.scope, order.table).lsn
         merged = stood if done.reached is None else done.reached
-        found = WrittenTable(lake.version, lake.identity, stands)
-        return replace(outcome, merged=merged, done=done, lake=found, marks=lake.marks_rows and not marked)
+        written = WrittenTable(lake.version, lake.identity, stands)
+        return replace(outcome, merged=merged, done=done, lake=written, marks=lake.marks_rows and not marked)
 
 
 def failure_of(table: TableId, error: Exception) -> CdcError:

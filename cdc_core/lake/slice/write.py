@@ -172,17 +172,17 @@ class LakeWriter:
         """Commit what several tasks wrote. Raises CommitConflictError if another commit was made first."""
         results, files = joined.results, {file.path: file for file in lake.files}
         again = joined.rewritten
-        added = [file for each in joined.done for file in each.files]
+        added = [file for outcome in joined.done for file in outcome.files]
         marks = {} if again else marks_by_file(results)[0]
         marked = [MarkedRows(files[path], united(places)) for path, places in marks.items()]
         if marked:
             _allow_marks(lake)
         failpoints.hit(failpoints.DURING_MERGE)
-        feed = [file for each in results for file in each.changes] if marked or again else []
-        removed = [files[each.path] for each in again]
+        feed = [file for share in results for file in share.changes] if marked or again else []
+        removed = [files[file.path] for file in again]
         version = _commit(lake, merge, scope, added, removed, marked=marked, feed=feed)
         inserted, updated, deleted = (
-            sum(getattr(each, name) for each in results) for name in ("inserted", "updated", "deleted")
+            sum(getattr(share, name) for share in results) for name in ("inserted", "updated", "deleted")
         )
         return Applied(version, joined.whole.rows, inserted, updated, deleted)
 

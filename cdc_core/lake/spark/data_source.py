@@ -55,17 +55,17 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Take a query's options. Raises ConfigError if one is unknown or missing, or they exclude each other."""
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - _OPTIONS)
+        by_name = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(by_name) - _OPTIONS)
         if unknown:
             raise ConfigError(f"Unknown option {unknown[0]} of format {FORMAT}.", f"Known are {sorted(_OPTIONS)}.")
         for name in ("path", "table"):
-            if not given.get(name):
+            if not by_name.get(name):
                 raise ConfigError(f"Format {FORMAT} needs {name}.", "Set the option, or give load() the lake's path.")
-        made = cls(given)
+        made = cls(by_name)
         excluded = ("at", "allrows") if made.are_changes else ("startinglsn",)
         for name in excluded:
-            if name in given:
+            if name in by_name:
                 raise ConfigError(f"Option {name} has no effect if changes is {made.are_changes}.", "Remove it.")
         return made
 
@@ -86,10 +86,10 @@ class SourceOptions:
     def table(self) -> TableAtVersion:
         """The table at the requested round. Raises LakeError."""
         try:
-            found = self.lake().read(self.given["table"], at=self.given.get("at"), all_rows=self._flag("allrows"))
+            tables = self.lake().read(self.given["table"], at=self.given.get("at"), all_rows=self._flag("allrows"))
         except ValueError as error:
             raise ConfigError(f"Option at: {error}.") from None
-        (table,) = found.values()
+        (table,) = tables.values()
         return table
 
     def changes(self) -> TableChanges:
@@ -223,10 +223,10 @@ def _changes(options: SourceOptions, partition: InputPartition, schema: StructTy
 
 def _as_spark(batches: Iterator[pa.RecordBatch] | pa.RecordBatchReader, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Convert batches to the columns that Spark expects."""
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
     for batch in batches:
         if batch.num_rows:
-            yield from conform(pa.Table.from_batches([batch]), wanted).to_batches()
+            yield from conform(pa.Table.from_batches([batch]), arrow_schema).to_batches()
 
 
 def _offset(changes: TableChanges, at: ChangePosition) -> dict[str, Any]:

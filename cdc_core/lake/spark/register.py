@@ -28,10 +28,10 @@ def register(spark: Any, database: str, table: TableId, path: str) -> None:
     for name in (plain, own):
         entry = f"{_quoted(database)}.{_quoted(name)}"
         session.sql(f"CREATE TABLE IF NOT EXISTS {entry} USING delta LOCATION '{escaped}'")
-        (found,) = session.sql(f"DESCRIBE DETAIL {entry}").select("location").collect()
-        if delta_uri(unquote(found[0])) == delta_uri(path):
+        (row,) = session.sql(f"DESCRIBE DETAIL {entry}").select("location").collect()
+        if delta_uri(unquote(row[0])) == delta_uri(path):
             return
-        _log.warning("%s in Spark's catalogue is not %s: its location is %s.", name, table, found[0])
+        _log.warning("%s in Spark's catalogue is not %s: its location is %s.", name, table, row[0])
 
 
 def _quoted(name: str) -> str:

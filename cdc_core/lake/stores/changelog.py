@@ -56,8 +56,8 @@ def append_changes(changelog: DeltaTable, rows: pa.Table, scope: str, table: Tab
     """
 
     def attempt() -> int:
-        held = changelog_position(changelog, scope, table)
-        fresh = beyond(rows, held)
+        position = changelog_position(changelog, scope, table)
+        fresh = beyond(rows, position)
         if fresh.num_rows:
             commit_append(changelog, [changelog.write(fresh)], scope, table, reached)
         return int(fresh.num_rows)
@@ -70,8 +70,8 @@ def commit_append(
 ) -> int:
     """Commit files of change rows with the position they reach; returns the new version. Raises CommitConflictError."""
     failpoints.hit(failpoints.DURING_APPEND)
-    held = changelog_position(changelog, scope, table)
-    before = held.commit_lsn if held is not None and held.tx_index == COMPLETE else None
+    position = changelog_position(changelog, scope, table)
+    before = position.commit_lsn if position is not None and position.tx_index == COMPLETE else None
     whole = max((lsn for lsn in (reached.whole, before) if lsn), default=None)
     txns = {} if whole is None else {changelog_app(scope, table): whole}
     at, index = reached.cut or (whole or 0, COMPLETE)
@@ -80,12 +80,12 @@ def commit_append(
     return changelog.commit(files, txns=txns, metadata=meta)
 
 
-def beyond(rows: pa.Table, held: ChangelogPosition | None) -> pa.Table:
+def beyond(rows: pa.Table, position: ChangelogPosition | None) -> pa.Table:
     """Return the rows after a position."""
-    if held is None or not rows.num_rows:
+    if position is None or not rows.num_rows:
         return rows
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
-    known = held.covers(lsn, index)
+    known = position.covers(lsn, index)
     return rows.filter(pa.array(~known)) if known.any() else rows
 
 
@@ -111,19 +111,19 @@ def read_changes(
 
 def files_between(changelog: ChangeRows, from_lsn: int, to_lsn: int) -> list[DataFile]:
     """Return the files that may have changes with ``from_lsn < __commit_lsn <= to_lsn``, by their statistics."""
-    found = []
+    files = []
     for file in changelog.files:
         low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
         if (low is not None and low > to_lsn) or (high is not None and high <= from_lsn):
             continue
         if file.maximum.get("__tx_index", 0) >= 0:
-            found.append(file)
-    return found
+            files.append(file)
+    return files
 
 
 def in_stream_order(files: Iterable[DataFile]) -> list[DataFile]:
     """Return files of a changelog by their first position."""
-    return sorted(files, key=lambda each: (each.minimum.get("__commit_lsn", 0), each.minimum.get("__tx_index", 0)))
+    return sorted(files, key=lambda file: (file.minimum.get("__commit_lsn", 0), file.minimum.get("__tx_index", 0)))
 
 
 def stream_changes(
@@ -133,29 +133,29 @@ def stream_changes(
 
     ``paths`` are those of the files to be read; all if it is empty.
     """
-    held: list[pa.Table] = []
+    buffered: list[pa.Table] = []
     octets = 0
     for file in in_stream_order(files_between(changelog, from_lsn, to_lsn)):
         if paths and file.path not in paths:
             continue
         for rows in changelog.batches(file):
-            found = between(rows, from_lsn, to_lsn)
-            if found.num_rows:
-                held.append(found)
-                octets += found.nbytes
-            del rows, found  # a row may be large, and would stay in memory while the next one is read
+            changes = between(rows, from_lsn, to_lsn)
+            if changes.num_rows:
+                buffered.append(changes)
+                octets += changes.nbytes
+            del rows, changes  # a row may be large, and would stay in memory while the next one is read
             if octets >= _STREAMED_BYTES:
-                yield _together(held)
+                yield _together(buffered)
                 octets = 0
-    if held:
-        yield _together(held)
+    if buffered:
+        yield _together(buffered)
 
 
-def _together(held: list[pa.Table]) -> pa.Table:
+def _together(buffered: list[pa.Table]) -> pa.Table:
     """Return all rows of a list, which is empty then."""
     # A file is read a few thousand rows at a time. Each step on them has a fixed cost.
-    rows = held[0] if len(held) == 1 else pa.concat_tables(held).combine_chunks()
-    held.clear()
+    rows = buffered[0] if len(buffered) == 1 else pa.concat_tables(buffered).combine_chunks()
+    buffered.clear()
     return rows
 
 
@@ -177,17 +177,17 @@ def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:
     Files whose statistics exclude the positions are not opened, and only files with a match are read completely.
     """
     names = ["__commit_lsn", "__tx_index"]
-    wanted = np.unique(places.column(names[0]).to_numpy())
+    lsns = np.unique(places.column(names[0]).to_numpy())
     parts = []
-    for file in changelog.files if len(wanted) else ():
-        low, high = file.minimum.get(names[0], wanted[0]), file.maximum.get(names[0], wanted[-1])
-        if np.searchsorted(wanted, low) == np.searchsorted(wanted, high, side="right"):
+    for file in changelog.files if len(lsns) else ():
+        low, high = file.minimum.get(names[0], lsns[0]), file.maximum.get(names[0], lsns[-1])
+        if np.searchsorted(lsns, low) == np.searchsorted(lsns, high, side="right"):
             continue
         at = changelog.read(file, names)
         at = at.append_column("at", pa.array(np.arange(at.num_rows)))
-        found = at.join(places.select(names), keys=names, join_type="left semi")
-        if found.num_rows:
-            parts.append(changelog.read(file).take(found.column("at").combine_chunks().sort()))
+        matches = at.join(places.select(names), keys=names, join_type="left semi")
+        if matches.num_rows:
+            parts.append(changelog.read(file).take(matches.column("at").combine_chunks().sort()))
     return in_order(pa.concat_tables(parts)) if parts else changelog.schema.empty_table()
 
 
@@ -211,21 +211,21 @@ def cut_within(changelog: ChangeRows, from_lsn: int, to_lsn: int, most_bytes: in
 
 def count_after(changelog: EpochRows, lsn: int) -> int:
     """Count the changes committed after ``lsn``; for files with later changes only, the log's row count is used."""
-    found = 0
+    count = 0
     for file in changelog.files:
         low, high = file.minimum.get("__commit_lsn"), file.maximum.get("__commit_lsn")
         if high is not None and high <= lsn:
             continue
         is_past = low is not None and low > lsn and file.minimum.get("__tx_index", -1) >= 0 and changelog.is_only(file)
         rows = None if is_past else changelog.read(file, ["__commit_lsn", "__tx_index"])
-        found += file.rows if rows is None else between(rows, lsn, 2**63 - 1).num_rows
-    return found
+        count += file.rows if rows is None else between(rows, lsn, 2**63 - 1).num_rows
+    return count
 
 
 def commit_time(changelog: EpochRows, lsn: int) -> datetime | None:
     """Return the commit time (UTC) of the last change up to an LSN; None without one. Usually one file is opened."""
     upto = [file for file in files_between(changelog, 0, lsn) if file.minimum.get("__commit_lsn", 0) <= lsn]
-    for file in sorted(upto, key=lambda each: each.maximum.get("__commit_lsn", 0), reverse=True):
+    for file in sorted(upto, key=lambda file: file.maximum.get("__commit_lsn", 0), reverse=True):
         rows = between(changelog.read(file, ["__commit_lsn", "__tx_index", "__commit_ts"]), 0, lsn)
         if rows.num_rows:
             return cast("datetime | None", pc.max(rows.column("__commit_ts")).as_py())

@@ -124,8 +124,8 @@ def waiting_rows(table: DeltaTable, place: LakePosition) -> pa.Table:
         effects = _in_force(rows, place)
         is_merged = (_ints(rows, _POSITION[0]) <= place.merged) | _are_reads(rows)
         is_there = (_ints(rows, "__token") == place.merge_token) & is_merged
-        found = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
-        parts.append(found.filter(pa.array(is_there & (effects != 0))))
+        part = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
+        parts.append(part.filter(pa.array(is_there & (effects != 0))))
     if not parts:
         fields = [("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("reasons", pa.list_(pa.string()))]
         return pa.schema([*fields, ("effects", pa.int8())]).empty_table()
@@ -141,7 +141,7 @@ def waiting_reasons(path: str, place: LakePosition) -> tuple[int, dict[str, int]
     rows = waiting_rows(table, place)
     reasons = pc.list_flatten(rows.column("reasons").combine_chunks())
     counts = pc.value_counts(reasons).to_pylist() if len(reasons) else []
-    return int(rows.num_rows), {str(each["values"]): int(each["counts"]) for each in counts}
+    return int(rows.num_rows), {str(entry["values"]): int(entry["counts"]) for entry in counts}
 
 
 def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
@@ -149,16 +149,16 @@ def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
 
     ``token`` is that of the snapshot in force: it shows the rows that were refused under an earlier one.
     """
-    found = np.zeros(rows.num_rows, dtype=bool)
-    for held in _missing(table, token) if rows.num_rows else ():
-        found |= _is_in(rows, held)
-    return found
+    refused = np.zeros(rows.num_rows, dtype=bool)
+    for missing in _missing(table, token) if rows.num_rows else ():
+        refused |= _is_in(rows, missing)
+    return refused
 
 
 def refused_reads(table: DeltaTable, token: int) -> pa.Table:
     """Return the positions of rows that were read from the source and are not in the lake (``refused_among``)."""
     none = pa.schema([(name, pa.int64()) for name in _POSITION]).empty_table()
-    parts = (held.filter(pa.array(_are_reads(held))).select(_POSITION) for held in _missing(table, token))
+    parts = (missing.filter(pa.array(_are_reads(missing))).select(_POSITION) for missing in _missing(table, token))
     return pa.concat_tables([none, *parts])
 
 
@@ -166,12 +166,12 @@ def _missing(table: DeltaTable, token: int) -> Iterator[pa.Table]:
     """Yield the rows of each file that are not in the lake, with their positions."""
     names = [name for name in (*_POSITION, "status", "__token") if name in table.schema.names]
     for file in table.files:
-        held = _under(table.read(file, names), token)
+        rows = _under(table.read(file, names), token)
         if "status" in names:
             # In tables written before the column status existed every refused row is missing in the lake.
             lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
-            held = held.filter(pc.is_in(held.column("status"), value_set=lost))
-        yield held
+            rows = rows.filter(pc.is_in(rows.column("status"), value_set=lost))
+        yield rows
 
 
 def quarantined_under(table: DeltaTable, token: int) -> pa.Table:
@@ -217,12 +217,12 @@ def write_quarantine(
         for file in table.files:
             if place is not None and _is_at_rest(file, place) and not _is_named(file, place, settled):
                 continue
-            held = table.read(file)
-            kept = held if place is None else _brought_up(held, place, round_lsn, settled, now, follows)
+            stored = table.read(file)
+            kept = stored if place is None else _brought_up(stored, place, round_lsn, settled, now, follows)
             # One server's position may be another change of another server, or the same one after a re-read.
-            known |= _is_in(fresh, held if place is None else _under(held, place.merge_token))
+            known |= _is_in(fresh, stored if place is None else _under(stored, place.merge_token))
             new &= ~_is_in(fresh, kept if place is None else _under(kept, place.merge_token))
-            if kept is not held:
+            if kept is not stored:
                 removed.append(file)
                 added += [table.write(kept)] if kept.num_rows else []
         if new.any():
@@ -251,7 +251,7 @@ def add_kept(path: str, files: Sequence[DataFile], place: LakePosition, round_ls
     if table is None:
         raise unreadable_log(path, FileNotFoundError())
     own = {QUARANTINED_AT, *_STATE.names}
-    kept = pa.schema([*(each for each in table.schema if each.name not in own), ("effects", pa.int8())])
+    kept = pa.schema([*(field for field in table.schema if field.name not in own), ("effects", pa.int8())])
     for number, file in enumerate(files):
         write_quarantine(table.read_as(file, kept), path, place, round_lsn, follows=number > 0)
     table.discard(files)
@@ -289,12 +289,12 @@ def end_former(path: str, token: int) -> None:
         for file in quarantine.files:
             if file.maximum.get("__effects") == 0 or file.minimum.get("__token") == token == file.maximum["__token"]:
                 continue
-            held = quarantine.read(file)
-            former = np.flatnonzero((_ints(held, "__token") != token) & (_ints(held, "__effects") != 0))
+            rows = quarantine.read(file)
+            former = np.flatnonzero((_ints(rows, "__token") != token) & (_ints(rows, "__effects") != 0))
             if len(former):
-                states = [state.ended(now) for state in _states(held.take(pa.array(former)))]
+                states = [state.ended(now) for state in _states(rows.take(pa.array(former)))]
                 removed.append(file)
-                added.append(quarantine.write(_with_states(held, former, states)))
+                added.append(quarantine.write(_with_states(rows, former, states)))
         if removed:
             quarantine.commit(added, removed, txns={_APP: (quarantine.txn(_APP) or 0) + 1})
 
@@ -347,52 +347,52 @@ def _in_force(rows: pa.Table, place: LakePosition) -> np.ndarray:
 
 
 def _brought_up(
-    held: pa.Table, place: LakePosition, round_lsn: int, settled: Settled | None, now: datetime, follows: bool
+    rows: pa.Table, place: LakePosition, round_lsn: int, settled: Settled | None, now: datetime, follows: bool
 ) -> pa.Table:
     """Return a file's rows after this round; the same object if none of them changes.
 
     Rows of a round that the lake did not reach are removed, and the states that it settled are reverted.
     """
-    token, lsn, reached = (_ints(held, name) for name in ("__token", "__commit_lsn", "__round"))
+    token, lsn, reached = (_ints(rows, name) for name in ("__token", "__commit_lsn", "__round"))
     mine = token == place.merge_token
-    earlier = mine & (reached == round_lsn) if follows else np.zeros(held.num_rows, dtype=bool)
-    kept = earlier | _are_reads(held) | ~(mine & (lsn > place.merged))
+    earlier = mine & (reached == round_lsn) if follows else np.zeros(rows.num_rows, dtype=bool)
+    kept = earlier | _are_reads(rows) | ~(mine & (lsn > place.merged))
     undone = mine & kept & ~earlier & (reached > place.merged)
     # Rows of a later token were read by a snapshot that is not in force yet.
-    ended = (token < place.merge_token) & (_ints(held, "__effects") != 0)
-    at = _places(held, settled.places) if settled is not None else np.full(held.num_rows, -1)
+    ended = (token < place.merge_token) & (_ints(rows, "__effects") != 0)
+    at = _places(rows, settled.places) if settled is not None else np.full(rows.num_rows, -1)
     at = np.where(mine & kept, at, -1)
     if kept.all() and not (undone.any() or ended.any() or (at >= 0).any()):
-        return held
+        return rows
     changing = np.flatnonzero(undone | ended | (at >= 0))
     states = []
     # row-wise: rows whose state changes
-    for row, before in zip(changing.tolist(), _states(held.take(pa.array(changing))), strict=True):
+    for row, before in zip(changing.tolist(), _states(rows.take(pa.array(changing))), strict=True):
         state = before.reverted(int(lsn[row])) if undone[row] else before
         if ended[row]:
             state = state.ended(now)
         elif at[row] >= 0 and settled is not None:
             state = state.settled(int(settled.effects[at[row]]), str(settled.status[at[row]]), round_lsn, now)
         states.append(state)
-    return _with_states(held, changing, states).filter(pa.array(kept))
+    return _with_states(rows, changing, states).filter(pa.array(kept))
 
 
-def _states(held: pa.Table) -> list[_RowState]:
-    columns = (_filled(held, name).to_pylist() for name in _RowState.COLUMNS)
+def _states(rows: pa.Table) -> list[_RowState]:
+    columns = (_filled(rows, name).to_pylist() for name in _RowState.COLUMNS)
     return [_RowState(*values) for values in zip(*columns, strict=True)]
 
 
-def _with_states(held: pa.Table, changing: np.ndarray, states: Sequence[_RowState]) -> pa.Table:
+def _with_states(rows: pa.Table, changing: np.ndarray, states: Sequence[_RowState]) -> pa.Table:
     """Return the rows with new states of those at ``changing``. Shape: table[N], int64[C], C states -> table[N]."""
-    source = np.arange(held.num_rows)
-    source[changing] = held.num_rows + np.arange(len(changing))
+    source = np.arange(rows.num_rows)
+    source[changing] = rows.num_rows + np.arange(len(changing))
     values = [astuple(state) for state in states]
     made = {}
     for number, name in enumerate(_RowState.COLUMNS):
-        before = _filled(held, name)
-        after = pa.array([each[number] for each in values], before.type)
+        before = _filled(rows, name)
+        after = pa.array([state[number] for state in values], before.type)
         made[name] = pa.concat_arrays([before, after]).take(pa.array(source))
-    return _with_columns(held, made)
+    return _with_columns(rows, made)
 
 
 def _with_columns(rows: pa.Table, made: Mapping[str, pa.Array]) -> pa.Table:
@@ -404,8 +404,8 @@ def _with_columns(rows: pa.Table, made: Mapping[str, pa.Array]) -> pa.Table:
 
 def _filled(rows: pa.Table, name: str) -> pa.Array:
     """Return a column of ``_RowState``; integers are 0 for null."""
-    found = column(rows, name)
-    return found.fill_null(0) if pa.types.is_integer(found.type) else found
+    values = column(rows, name)
+    return values.fill_null(0) if pa.types.is_integer(values.type) else values
 
 
 def _under(rows: pa.Table, token: int) -> pa.Table:
@@ -427,8 +427,8 @@ def _places(rows: pa.Table, others: pa.Table) -> np.ndarray:
         return out
     mine = rows.select(_POSITION).append_column("row", pa.array(np.arange(rows.num_rows)))
     theirs = others.select(_POSITION).append_column("other", pa.array(np.arange(others.num_rows)))
-    found = mine.join(theirs, keys=_POSITION, join_type="inner")
-    out[found.column("row").to_numpy()] = found.column("other").to_numpy()
+    matches = mine.join(theirs, keys=_POSITION, join_type="inner")
+    out[matches.column("row").to_numpy()] = matches.column("other").to_numpy()
     return out
 
 

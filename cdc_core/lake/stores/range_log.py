@@ -82,15 +82,15 @@ class RangeLog:
         """
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
-        found: dict[TableId, list[FinishedRange]] = {}
+        ranges: dict[TableId, list[FinishedRange]] = {}
         self.former = {}
         for row in rows.sort_by(_ORDER).to_pylist():  # row-wise: one per range of a million rows
             table = TableId(row["schema_name"], row["table_name"])
-            of_epoch = found if (row["epoch"] or 0) == self._epoch else self.former
+            of_epoch = ranges if (row["epoch"] or 0) == self._epoch else self.former
             of_epoch.setdefault(table, []).append(_finished(row))
         for table in sorted(self.former):
             _log.info("The interrupted snapshot of %s was of another server or history and is not continued.", table)
-        return found
+        return ranges
 
     def add(self, table: TableId, ranges: Iterable[FinishedRange]) -> None:
         """Record ranges whose files are complete."""
@@ -101,15 +101,15 @@ class RangeLog:
                     "table_name": table.table,
                     "recorded_at": datetime.now(UTC),
                     "epoch": self._epoch,
-                    "token": one.token,
-                    "lsn": one.lsn,
-                    "since": one.since,
-                    "marks": one.marks,
-                    "first_block": one.first_block,
-                    "end_block": one.end_block,
-                    "files": json.dumps([_plain(file) for file in one.files]),
+                    "token": finished.token,
+                    "lsn": finished.lsn,
+                    "since": finished.since,
+                    "marks": finished.marks,
+                    "first_block": finished.first_block,
+                    "end_block": finished.end_block,
+                    "files": json.dumps([_plain(file) for file in finished.files]),
                 }
-                for one in ranges
+                for finished in ranges
             ]
         )
 
@@ -140,14 +140,14 @@ class RangeLog:
 def _finished(row: dict[str, Any]) -> FinishedRange:
     files = tuple(
         DataFile(
-            each["path"],
-            each["size"],
-            each["rows"],
-            _bounds(each["minimum"]),
-            _bounds(each["maximum"]),
-            each["nulls"],
+            entry["path"],
+            entry["size"],
+            entry["rows"],
+            _bounds(entry["minimum"]),
+            _bounds(entry["maximum"]),
+            entry["nulls"],
         )
-        for each in json.loads(row["files"])
+        for entry in json.loads(row["files"])
     )
     marks = row["token"], row["lsn"], row["since"], row["marks"], row["first_block"], row["end_block"]
     return FinishedRange(*marks, files)
@@ -155,8 +155,8 @@ def _finished(row: dict[str, Any]) -> FinishedRange:
 
 def _plain(file: DataFile) -> dict[str, Any]:
     bounds = {
-        name: {key: {"date": value.isoformat()} if isinstance(value, date) else value for key, value in one.items()}
-        for name, one in (("minimum", file.minimum), ("maximum", file.maximum))
+        name: {key: {"date": value.isoformat()} if isinstance(value, date) else value for key, value in limits.items()}
+        for name, limits in (("minimum", file.minimum), ("maximum", file.maximum))
     }
     return {"path": file.path, "size": file.size, "rows": file.rows, "nulls": dict(file.nulls), **bounds}
 

@@ -81,7 +81,7 @@ class ReconciliationLog:
             return
         log = log_table(self._opened, self._path, _SCHEMA, lake_properties(self._history_minutes))
         self._opened, since = log, log.version
-        append_rows(log, [_plain(each) for each in results], _SCHEMA)
+        append_rows(log, [_plain(reconciliation) for reconciliation in results], _SCHEMA)
         maintain_after(log, since, self._history_minutes)
 
     def expire(self, now: datetime) -> None:
@@ -104,27 +104,27 @@ def read_reconciliations(path: str, epoch: int | None = None) -> list[Reconcilia
     """Return the results, of one epoch if it is given, oldest first; empty if there are none."""
     rows = all_rows(DeltaTable.open(path), _SCHEMA).sort_by([("recorded_at", "ascending")])
     # row-wise: one per table and comparison
-    found = [_result(row) for row in rows.to_pylist()]
-    return [each for each in found if epoch is None or each.epoch == epoch]
+    reconciliations = [_result(row) for row in rows.to_pylist()]
+    return [reconciliation for reconciliation in reconciliations if epoch is None or reconciliation.epoch == epoch]
 
 
-def _plain(one: Reconciliation) -> dict[str, Any]:
+def _plain(reconciliation: Reconciliation) -> dict[str, Any]:
     return {
-        "run": one.run,
-        "kind": one.kind,
-        "lsn": int(one.lsn),
-        "epoch": one.epoch,
-        "schema_name": one.table.schema,
-        "table_name": one.table.table,
-        "state": one.state,
-        "reason": one.reason,
-        "rows": one.rows,
-        **{name: one.counts.get(name, 0) for name in _COUNTS},
-        "keys": json.dumps(one.keys),
-        "lake_version": one.lake_version,
-        "bytes_read": one.bytes_read,
-        "seconds": one.seconds,
-        "recorded_at": one.recorded_at.astimezone(UTC),
+        "run": reconciliation.run,
+        "kind": reconciliation.kind,
+        "lsn": int(reconciliation.lsn),
+        "epoch": reconciliation.epoch,
+        "schema_name": reconciliation.table.schema,
+        "table_name": reconciliation.table.table,
+        "state": reconciliation.state,
+        "reason": reconciliation.reason,
+        "rows": reconciliation.rows,
+        **{name: reconciliation.counts.get(name, 0) for name in _COUNTS},
+        "keys": json.dumps(reconciliation.keys),
+        "lake_version": reconciliation.lake_version,
+        "bytes_read": reconciliation.bytes_read,
+        "seconds": reconciliation.seconds,
+        "recorded_at": reconciliation.recorded_at.astimezone(UTC),
     }
 
 

@@ -50,9 +50,9 @@ class Cut:
 
 
 def find_cut(
-    paths: LakePaths, scope: str, history_minutes: int, at: Lsn | datetime | None, wanted: Sequence[TableId] = ()
+    paths: LakePaths, scope: str, history_minutes: int, at: Lsn | datetime | None, names: Sequence[TableId] = ()
 ) -> Cut:
-    """Return the newest round at or before ``at`` (None: the newest of all), with all tables or those ``wanted``.
+    """Return the newest round at or before ``at`` (None: the newest of all), with all tables or those of ``names``.
 
     An LSN is one of the scope's epoch (``epochs``); rounds of earlier ones are found by time. A version is returned
     only if the table is the recorded one, with the recorded positions. If maintenance has replaced it since, and
@@ -71,14 +71,14 @@ def find_cut(
                 "No round has been recorded since the lake was read from the present server.",
                 "Run wal2lake run, or give a time for a round of the former one.",
             )
-    found = log.round(_chosen(heads, at).number)
-    assert found is not None
-    of_round = scope_of(slot_of(scope), found.head.epoch)
-    chosen = [one for one in found.tables if not wanted or one.table in wanted]
+    recorded = log.round(_chosen(heads, at).number)
+    assert recorded is not None
+    of_round = scope_of(slot_of(scope), recorded.head.epoch)
+    chosen = [entry for entry in recorded.tables if not names or entry.table in names]
     with ThreadPoolExecutor(_THREADS) as pool:
-        tables = tuple(pool.map(lambda one: _readable(paths, of_round, one), chosen))
-    cut = Cut(found.head.lsn, found.head.committed_at, found.head.recorded_at, tables, found.head.epoch)
-    _require(cut, found, wanted)
+        tables = tuple(pool.map(lambda entry: _readable(paths, of_round, entry), chosen))
+    cut = Cut(recorded.head.lsn, recorded.head.committed_at, recorded.head.recorded_at, tables, recorded.head.epoch)
+    _require(cut, recorded, names)
     return cut
 
 
@@ -88,25 +88,25 @@ def renew_newest(paths: LakePaths, scope: str, history_minutes: int) -> bool:
     newest = log.newest() if log.refresh() else None
     if newest is None or newest.head.epoch != epoch_of(scope):
         return False
-    tables = [_renewed(paths, scope, one) for one in newest.tables]
+    tables = [_renewed(paths, scope, entry) for entry in newest.tables]
     return tables != list(newest.tables) and log.append(newest.head.lsn, newest.head.committed_at, tables)
 
 
-def _renewed(paths: LakePaths, scope: str, one: RecordedTable) -> RecordedTable:
+def _renewed(paths: LakePaths, scope: str, entry: RecordedTable) -> RecordedTable:
     try:
-        table = None if one.version is None else DeltaTable.open(paths.lake(one.table))
+        table = None if entry.version is None else DeltaTable.open(paths.lake(entry.table))
     except UnreadableError:
-        return one
-    if table is None or not _is_recorded(table, scope, one):
-        return one
-    return replace(one, version=table.version)
+        return entry
+    if table is None or not _is_recorded(table, scope, entry):
+        return entry
+    return replace(entry, version=table.version)
 
 
-def _is_recorded(table: DeltaTable, scope: str, one: RecordedTable) -> bool:
+def _is_recorded(table: DeltaTable, scope: str, entry: RecordedTable) -> bool:
     """Whether an opened version has the content of a recorded one: the same table, at the same positions."""
-    shown = lake_position(table, scope, one.table)
-    is_same = one.identity is None or table.identity == one.identity
-    return is_same and (shown.token, shown.lsn) == (one.snapshot, one.merged_lsn)
+    shown = lake_position(table, scope, entry.table)
+    is_same = entry.identity is None or table.identity == entry.identity
+    return is_same and (shown.token, shown.lsn) == (entry.snapshot, entry.merged_lsn)
 
 
 def _chosen(heads: Sequence[RoundHead], at: Lsn | datetime | None) -> RoundHead:
@@ -141,40 +141,40 @@ def _times(heads: Sequence[RoundHead]) -> tuple[str, str]:
     return (times[0], times[-1]) if times else ("an unknown time", "an unknown time")
 
 
-def _readable(paths: LakePaths, scope: str, one: RecordedTable) -> ReadableVersion:
-    path = paths.lake(one.table)
-    if one.version is None:
-        return ReadableVersion(one.table, one.state, None, path)
-    found = DeltaTable.open_version(path, one.version)
-    if found is not None and _is_recorded(found, scope, one) and not found.missing_files():
-        return ReadableVersion(one.table, one.state, one.version, path)
+def _readable(paths: LakePaths, scope: str, entry: RecordedTable) -> ReadableVersion:
+    path = paths.lake(entry.table)
+    if entry.version is None:
+        return ReadableVersion(entry.table, entry.state, None, path)
+    table = DeltaTable.open_version(path, entry.version)
+    if table is not None and _is_recorded(table, scope, entry) and not table.missing_files():
+        return ReadableVersion(entry.table, entry.state, entry.version, path)
     try:
         newest = DeltaTable.open(path)
     except UnreadableError:
         newest = None
-    if newest is not None and _is_recorded(newest, scope, one):
-        return ReadableVersion(one.table, one.state, newest.version, path)
-    return ReadableVersion(one.table, one.state, None, path, is_gone=True)
+    if newest is not None and _is_recorded(newest, scope, entry):
+        return ReadableVersion(entry.table, entry.state, newest.version, path)
+    return ReadableVersion(entry.table, entry.state, None, path, is_gone=True)
 
 
-def _require(cut: Cut, found: Round, wanted: Sequence[TableId]) -> None:
-    known = {one.table for one in found.tables}
-    for name in wanted:
+def _require(cut: Cut, recorded: Round, names: Sequence[TableId]) -> None:
+    known = {entry.table for entry in recorded.tables}
+    for name in names:
         if name not in known:
-            near = get_close_matches(str(name), [str(one) for one in known], 1)
+            near = get_close_matches(str(name), [str(table) for table in known], 1)
             raise LakeError(
                 f"{name} is not in the round at {cut.lsn}.",
                 f"Did you mean {near[0]}?" if near else "The table was captured later, or is not captured.",
             )
-    for one in cut.tables:
-        if one.is_gone and (wanted or all(each.version is None for each in cut.tables)):
+    for entry in cut.tables:
+        if entry.is_gone and (names or all(other.version is None for other in cut.tables)):
             raise LakeError(
-                f"The version of {one.table} at {cut.lsn} can no longer be read: its files were removed, or "
+                f"The version of {entry.table} at {cut.lsn} can no longer be read: its files were removed, or "
                 "the table was created again.",
                 "Use a later LSN; wal2lake.lake.history.minutes sets how long versions are kept.",
             )
-        if wanted and one.version is None:
+        if names and entry.version is None:
             raise LakeError(
-                f"{one.table} has no version at {cut.lsn}: its state in that round is {one.state.value}.",
+                f"{entry.table} has no version at {cut.lsn}: its state in that round is {entry.state.value}.",
                 "Use another LSN, or see wal2lake status.",
             )

@@ -168,8 +168,8 @@ class RoundLog:
         parts = [self._opened.read(file, names) for file in self._opened.files] if self._opened is not None else []
         if not parts:
             return []
-        found = pa.concat_tables(parts).group_by("round").aggregate([(name, "max") for name in names[1:]])
-        found = found.filter(pc.is_valid(found.column("round"))).sort_by("round")
+        rows = pa.concat_tables(parts).group_by("round").aggregate([(name, "max") for name in names[1:]])
+        rows = rows.filter(pc.is_valid(rows.column("round"))).sort_by("round")
         # row-wise: a few thousand rounds at most, requested by a user
         return [
             RoundHead(
@@ -179,7 +179,7 @@ class RoundLog:
                 row["recorded_at_max"],
                 row.get("epoch_max") or 0,
             )
-            for row in found.to_pylist()
+            for row in rows.to_pylist()
         ]
 
     def round(self, number: int) -> Round | None:
@@ -194,7 +194,7 @@ class RoundLog:
         first = rows[0]
         lsn, epoch = Lsn(first["round_lsn"]), first.get("epoch") or 0
         head = RoundHead(number, lsn, first["committed_at"], first["recorded_at"], epoch)
-        return Round(head, tuple(sorted((_recorded(row) for row in rows), key=lambda each: each.table)))
+        return Round(head, tuple(sorted((_recorded(row) for row in rows), key=lambda entry: entry.table)))
 
     def newest(self) -> Round | None:
         """Return the newest round as of the last ``refresh`` or ``append``."""
@@ -236,15 +236,15 @@ def _rows(
         pa.array([number] * count, pa.int64()),
         pa.array([int(lsn)] * count, pa.int64()),
         pa.array([committed_at] * count, _TIME),
-        pa.array([each.table.schema for each in tables], pa.string()),
-        pa.array([each.table.table for each in tables], pa.string()),
-        pa.array([each.version for each in tables], pa.int64()),
-        pa.array([each.state.value for each in tables], pa.string()),
-        pa.array([each.snapshot for each in tables], pa.int64()),
-        pa.array([each.merged_lsn for each in tables], pa.int64()),
+        pa.array([entry.table.schema for entry in tables], pa.string()),
+        pa.array([entry.table.table for entry in tables], pa.string()),
+        pa.array([entry.version for entry in tables], pa.int64()),
+        pa.array([entry.state.value for entry in tables], pa.string()),
+        pa.array([entry.snapshot for entry in tables], pa.int64()),
+        pa.array([entry.merged_lsn for entry in tables], pa.int64()),
         pa.array([now] * count, _TIME),
         pa.array([epoch or None] * count, pa.int64()),
-        pa.array([each.identity for each in tables], pa.string()),
+        pa.array([entry.identity for entry in tables], pa.string()),
     ]
     return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
@@ -260,8 +260,8 @@ def _of_round(rows: pa.Table, number: int) -> pa.Table:
 
 def _recorded(row: dict[str, object]) -> RecordedTable:
     def number(name: str) -> int | None:
-        found = row[name]
-        return found if isinstance(found, int) else None
+        value = row[name]
+        return value if isinstance(value, int) else None
 
     return RecordedTable(
         TableId(str(row["schema_name"]), str(row["table_name"])),

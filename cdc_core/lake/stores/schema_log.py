@@ -107,10 +107,10 @@ class SchemaLog:
         self._opened = DeltaTable.open(self._path)
         rows = all_rows(self._opened, _SCHEMA)
         self._last = pc.max(rows.column("recorded_at")).as_py()
-        found: dict[TableId, TableHistory] = {}
+        histories: dict[TableId, TableHistory] = {}
         # row-wise: one row per schema change
         for row in rows.sort_by([("recorded_at", "ascending"), ("schema_version", "ascending")]).to_pylist():
-            history = found.setdefault(TableId(row["schema_name"], row["table_name"]), TableHistory({}))
+            history = histories.setdefault(TableId(row["schema_name"], row["table_name"]), TableHistory({}))
             if row["kind"] == _VERSION:
                 projection, treatments = _projection(row["projection"]), json.loads(row["treatments"])
                 version = SchemaVersion(
@@ -125,7 +125,7 @@ class SchemaLog:
                 history.paused = Pause(row["reason"], row["remedy"], row["lsn"], row["recorded_at"], cause)
             else:
                 history.paused = None
-        return found
+        return histories
 
     def add_versions(self, versions: Sequence[tuple[TableId, SchemaVersion]], lsn: int) -> None:
         """Record versions before a lake commit puts them in force; of two with one number the later one counts."""
@@ -186,14 +186,14 @@ def _described(source: str) -> TableSchema:
 
 
 def _to_json(projection: Sequence[Projected]) -> str:
-    return json.dumps([asdict(each) for each in projection])
+    return json.dumps([asdict(projected) for projected in projection])
 
 
 def _projection(text: str | None) -> tuple[Projected, ...] | None:
     if text is None:
         return None
     return tuple(
-        Projected(each["name"], each["source"], each["fill"], _column(each["column"])) for each in json.loads(text)
+        Projected(entry["name"], entry["source"], entry["fill"], _column(entry["column"])) for entry in json.loads(text)
     )
 
 

@@ -41,8 +41,8 @@ def complete_snapshot_events(lake: str, changelog: str, scope: str, table: Table
         return None
     schema_version = source.txn(schema_version_app(scope, table)) or 0
     epoch = epoch_of(scope)
-    wanted = stored_schema(_read_schema(source.schema), schema_version, None if known is None else known.schema, epoch)
-    target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
+    schema = stored_schema(_read_schema(source.schema), schema_version, None if known is None else known.schema, epoch)
+    target = ensure_table(changelog, schema, table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
         if (target.txn(app) or -1) >= token:
@@ -78,8 +78,8 @@ def append_chunk(
     rows = rows.set_column(place, rows.schema.field(place), pa.array(np.full(rows.num_rows, lsn, dtype=np.int64)))
     made = as_reads(rows)
     epoch = epoch_of(scope)
-    wanted = stored_schema(made.schema, schema_version, None if known is None else known.schema, epoch)
-    target = ensure_table(changelog, wanted, table, changelog_properties(history_minutes), known)
+    schema = stored_schema(made.schema, schema_version, None if known is None else known.schema, epoch)
+    target = ensure_table(changelog, schema, table, changelog_properties(history_minutes), known)
 
     def attempt() -> int | None:
         if (target.txn(app) or 0) >= ordinal:
@@ -103,7 +103,7 @@ def _shown(rows: pa.Table, token: int) -> pa.Table:
 
 
 def _read_schema(lake: pa.Schema) -> pa.Schema:
-    row = pa.struct([each for each in lake if each.name not in OWN_NAMES])
+    row = pa.struct([field for field in lake if field.name not in OWN_NAMES])
     ints = [pa.field(name, pa.int64()) for name in ("__commit_lsn", "__tx_index", "__lsn", "__xid")]
     return pa.schema(
         [
@@ -122,8 +122,10 @@ def as_reads(rows: pa.Table) -> pa.Table:
     count = rows.num_rows
     schema = _read_schema(rows.schema)
     row = schema.field("after").type
-    columns = [rows.column(each.name).combine_chunks() for each in row]
-    arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) and each.num_chunks else each for each in columns]
+    columns = [rows.column(field.name).combine_chunks() for field in row]
+    arrays = [
+        values.chunk(0) if isinstance(values, pa.ChunkedArray) and values.num_chunks else values for values in columns
+    ]
     nothing = pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()))
     return pa.Table.from_arrays(
         [

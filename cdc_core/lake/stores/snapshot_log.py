@@ -55,15 +55,15 @@ def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot], epoch: i
         {
             "schema_name": table.schema,
             "table_name": table.table,
-            "token": one.token,
-            "lsn": int(one.lsn),
-            "visible": one.visible,
-            "floor": None if one.floor is None else int(one.floor),
-            "since": one.since,
+            "token": snapshot.token,
+            "lsn": int(snapshot.lsn),
+            "visible": snapshot.visible,
+            "floor": None if snapshot.floor is None else int(snapshot.floor),
+            "since": snapshot.since,
             "recorded_at": now,
             "epoch": epoch,
         }
-        for table, one in taken.items()
+        for table, snapshot in taken.items()
     ]
     append_rows(log_table(None, path, _SCHEMA, {}), rows, _SCHEMA)
 
@@ -99,9 +99,9 @@ def tokens_before(path: str, epoch: int) -> dict[TableId, set[int]]:
 
     Tables of wal2lake's own that are not divided by epoch (quarantine, rounds) name a snapshot by its token.
     """
-    found: dict[TableId, set[int]] = {}
+    tokens: dict[TableId, set[int]] = {}
     # row-wise: one per snapshot of a table, and only in a later epoch
     for row in all_rows(DeltaTable.open(path), _SCHEMA).to_pylist() if epoch else ():
         if (row["epoch"] or 0) < epoch:
-            found.setdefault(TableId(row["schema_name"], row["table_name"]), set()).add(row["token"])
-    return found
+            tokens.setdefault(TableId(row["schema_name"], row["table_name"]), set()).add(row["token"])
+    return tokens

@@ -89,8 +89,8 @@ class StagedRows:
         if self._opened is None:
             return []
         self._opened.refresh()
-        found = {file.path: self._known.get(file.path) or self._described(file) for file in self._opened.files}
-        self._known = {path: each for path, each in found.items() if each is not None}
+        staged = {file.path: self._known.get(file.path) or self._described(file) for file in self._opened.files}
+        self._known = {path: known for path, known in staged.items() if known is not None}
         return list(self._known.values())
 
     def add(self, file: DataFile, instead_of: DataFile | None = None) -> None:
@@ -101,7 +101,7 @@ class StagedRows:
         log = self._log()
 
         def attempt() -> bool:
-            before = [each for each in log.files if instead_of is not None and each.path == instead_of.path]
+            before = [former for former in log.files if instead_of is not None and former.path == instead_of.path]
             if instead_of is not None and not before:
                 return False
             log.commit([file], before)
@@ -115,11 +115,11 @@ class StagedRows:
 
     def remove(self, files: Iterable[DataFile]) -> None:
         """Remove ranges that were written to their lake tables, or are not to be. May be repeated."""
-        if (wanted := {file.path for file in files}) and self._opened is not None:
+        if (paths := {file.path for file in files}) and self._opened is not None:
             log = self._opened
 
             def attempt() -> list[DataFile]:
-                there = [each for each in log.files if each.path in wanted]
+                there = [file for file in log.files if file.path in paths]
                 if there:
                     log.commit((), there)
                 return there
@@ -142,7 +142,7 @@ class StagedRows:
                 _log.warning("A staged range is left out, because its file cannot be read: %s", error.message)
             return None
         *chunks, facts = heads.to_pylist()  # row-wise: one row a chunk of about a thousand rows
-        made = (StagedChunk(at, each["visible"], each["floor"], each["rows"]) for at, each in enumerate(chunks))
+        made = (StagedChunk(at, chunk["visible"], chunk["floor"], chunk["rows"]) for at, chunk in enumerate(chunks))
         return StagedFile(file, facts["facts"], tuple(made))
 
     def _log(self) -> DeltaTable:
@@ -173,10 +173,10 @@ def read_staged(path: str, file: DataFile, places: Sequence[int]) -> list[pa.Tab
     if table is None:
         raise TransientError(f"The Delta table {path} no longer exists.", "The rows will be read again.")
     try:
-        found = table.read_at(file, pa.array(places, pa.int64()).to_numpy(), ["chunk"])
+        rows = table.read_at(file, pa.array(places, pa.int64()).to_numpy(), ["chunk"])
     except UnreadableError as error:
         raise TransientError(error.message, "It is tried again; the range can be asked for again.") from None
-    return [_unpacked(octets.as_buffer()) for octets in found.column("chunk")]
+    return [_unpacked(octets.as_buffer()) for octets in rows.column("chunk")]
 
 
 def _row(

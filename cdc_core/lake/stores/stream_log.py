@@ -133,7 +133,9 @@ class StreamLog:
         log, since = self._opened, self._opened.version
         # What is sent again after a kill ends with transactions that were captured before the recorded one.
         newest = max(
-            (each for each in (last, self._known.last) if each is not None), key=lambda each: each.lsn, default=None
+            (commit for commit in (last, self._known.last) if commit is not None),
+            key=lambda commit: commit.lsn,
+            default=None,
         )
         record = replace(self._known, confirmed=lsn, last=newest)
         self._commit(log, lambda: log.commit(txns=_txns(record)))
@@ -183,8 +185,8 @@ class StreamReader:
         return record
 
 
-def begin(log: StreamLog, found: StreamRecord, *, is_first: bool, after: int = 0) -> StreamRecord:
-    """Begin an epoch of the stream ``found``, before anything of it is read into the lake; returns the record.
+def begin(log: StreamLog, stream: StreamRecord, *, is_first: bool, after: int = 0) -> StreamRecord:
+    """Begin an epoch of the ``stream``, before anything of it is read into the lake; returns the record.
 
     The number follows that of the record in the log. Without a record it is 0 if the lake holds nothing yet
     (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. It is later than ``after``, the
@@ -194,8 +196,8 @@ def begin(log: StreamLog, found: StreamRecord, *, is_first: bool, after: int = 0
     before = log.read()
     epoch = before.epoch + 1 if before is not None else 0 if is_first else 1
     epoch = max(epoch, after + 1) if after else epoch
-    confirmed = found.confirmed if found.adopted else Lsn(0)
-    record = replace(found, epoch=epoch, confirmed=confirmed, last=None, broken="", gap="")
+    confirmed = stream.confirmed if stream.adopted else Lsn(0)
+    record = replace(stream, epoch=epoch, confirmed=confirmed, last=None, broken="", gap="")
     log.write(record)
     return record
 
@@ -246,14 +248,14 @@ def _row(record: StreamRecord) -> dict[str, Any]:
 
 
 def _txns(record: StreamRecord) -> dict[str, int]:
-    found = {"confirmed": int(record.confirmed)}
+    versions = {"confirmed": int(record.confirmed)}
     if record.last is not None:
-        found |= {
+        versions |= {
             "commit_lsn": int(record.last.lsn),
             "commit_xid": record.last.xid,
             "commit_ts": record.last.ts_us,
         }
-    return {_ANY: record.epoch} | {_app(record.epoch, name): version for name, version in found.items()}
+    return {_ANY: record.epoch} | {_app(record.epoch, name): version for name, version in versions.items()}
 
 
 def _app(epoch: int, name: str) -> str:

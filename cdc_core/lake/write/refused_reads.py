@@ -94,20 +94,20 @@ class RowGate:
         """Yield the batches without the rows that are refused; these are in ``files`` at the end."""
         for batch in batches:
             rows = pa.Table.from_batches([batch])
-            found = self.checks.judge_reads(self.table, rows)
-            if found is None:
+            verdict = self.checks.judge_reads(self.table, rows)
+            if verdict is None:
                 yield batch
                 continue
-            mask, reasons = found
+            mask, reasons = verdict
             self._kept.append(rows.filter(pa.array(mask)).append_column(_REASONS, reasons))
-            if sum(each.num_rows for each in self._kept) >= _FILE_ROWS or self._bytes >= _FILE_BYTES:
+            if sum(kept.num_rows for kept in self._kept) >= _FILE_ROWS or self._bytes >= _FILE_BYTES:
                 self._write()
             yield batch.filter(pa.array(~mask))
         self._write()
 
     @property
     def _bytes(self) -> int:
-        return sum(each.nbytes for each in self._kept)
+        return sum(kept.nbytes for kept in self._kept)
 
     def _write(self) -> None:
         if not self._kept:
@@ -145,10 +145,10 @@ class Quarantining:
         for part in parts:
             reads = _placed(as_reads(part.rows), last)
             last -= reads.num_rows
-            wanted = stored_schema(reads.schema, self.schema_version, changelog and changelog.schema, epoch)
+            schema = stored_schema(reads.schema, self.schema_version, changelog and changelog.schema, epoch)
             changelog = ensure_table(
                 self.paths.changelog(self.table.id),
-                wanted,
+                schema,
                 self.table.id,
                 changelog_properties(self.history_minutes),
                 changelog,
@@ -167,10 +167,10 @@ def counted(reasons: pa.ChunkedArray | pa.ListArray) -> dict[str, int]:
 
 def summed(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     """Return the sum of counts by rule, the largest first."""
-    found: Counter[str] = Counter()
-    for each in counts:
-        found.update(each)
-    return dict(found.most_common())
+    total: Counter[str] = Counter()
+    for by_rule in counts:
+        total.update(by_rule)
+    return dict(total.most_common())
 
 
 def told(reasons: Mapping[str, int]) -> str:

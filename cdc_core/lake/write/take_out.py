@@ -37,22 +37,22 @@ class TakeOut:
         if lake is None:
             raise LakeError(f"The Delta table {self.lake} no longer exists.", "Take the snapshot again.")
         columns = KeyColumns.of(self.key, self.schema)
-        wanted = pa.schema([self.schema.field(name) for name in columns.read])
-        parts = [lake.read_as(file, wanted) for file in self.fresh]
-        parts += [conform(file.read(lake).rows, wanted) for file in self.refused]
+        key_schema = pa.schema([self.schema.field(name) for name in columns.read])
+        parts = [lake.read_as(file, key_schema) for file in self.fresh]
+        parts += [conform(file.read(lake).rows, key_schema) for file in self.refused]
         keys = pa.concat_tables(parts).combine_chunks()
         index, _ = KeyIndex.of(columns, keys)
         ranges = Ranges.of(keys, columns.names)
-        found: list[tuple[DataFile, DataFile | None]] = []
+        replacements: list[tuple[DataFile, DataFile | None]] = []
         for file in files:
             stays = None
             if ranges.may_be_in(file):
-                stays = index.match(lake.read_as(file, wanted)) < 0
+                stays = index.match(lake.read_as(file, key_schema)) < 0
             if stays is None or stays.all():
-                found.append((file, file))
+                replacements.append((file, file))
             else:
-                found.append((file, self._rewritten(lake, file, stays)))
-        return found
+                replacements.append((file, self._rewritten(lake, file, stays)))
+        return replacements
 
     def _rewritten(self, lake: DeltaTable, file: DataFile, stays: np.ndarray) -> DataFile | None:
         if not stays.any():
