@@ -161,7 +161,11 @@ class Connector:
         """
         call = SnapshotCall(spark, on_progress, on_notification, handover, only)
         # Events before tables: they are read with the snapshot that the slot's creation exports, as Debezium's are.
-        return [report for each in reversed(self._context.destinations) for report in each.initial_snapshot(call)]
+        return [
+            report
+            for destination in reversed(self._context.destinations)
+            for report in destination.initial_snapshot(call)
+        ]
 
     def snapshot(
         self,

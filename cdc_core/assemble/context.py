@@ -95,7 +95,7 @@ class RunContext:
     @property
     def unpublished(self) -> tuple[str, ...]:
         """Operations (c, u, d, t) that need not be published."""
-        return tuple(each for each in self.config.selection.skipped_operations if each not in self.published_always)
+        return tuple(code for code in self.config.selection.skipped_operations if code not in self.published_always)
 
     def run_folder(self) -> RunFolder:
         """A new folder for a run's temporary files; a context manager."""
@@ -109,25 +109,25 @@ class RunContext:
         from cdc_core.spark import get_context
 
         own = spark_settings(self.config.lake.lake_path) | spark_scratch(self.config.state_path.resolve())
-        given = dict(self.config.engine.spark)
-        options = " ".join(each[_JAVA_OPTIONS] for each in (own, given) if _JAVA_OPTIONS in each)
-        made = self.ready(get_context({**own, **given, **({_JAVA_OPTIONS: options} if options else {})}))
+        configured = dict(self.config.engine.spark)
+        options = " ".join(settings[_JAVA_OPTIONS] for settings in (own, configured) if _JAVA_OPTIONS in settings)
+        made = self.ready(get_context({**own, **configured, **({_JAVA_OPTIONS: options} if options else {})}))
         start_workers(made)
         return made
 
-    def session(self, given: GivenSession, *, when_asked: bool = False) -> SessionStart:
+    def session(self, spark: GivenSession, *, when_asked: bool = False) -> SessionStart:
         """Call the result for the session: the given one, or one that is being started in a background thread.
 
-        ``given`` may be a function that starts it. ``when_asked``: it is not started before it is called.
+        ``spark`` may be a function that starts it. ``when_asked``: it is not started before it is called.
         """
-        start = SessionStart(lambda: self.ready(given))
+        start = SessionStart(lambda: self.ready(spark))
         if not when_asked:
             start.begin()
         return start
 
-    def ready(self, given: GivenSession) -> Session:
+    def ready(self, spark: GivenSession) -> Session:
         """A session that is configured for the lake's storage."""
-        session = given() if callable(given) else given
+        session = spark() if callable(spark) else spark
         if session is None:
             return self.spark()
         reach(session, self.config.lake.lake_path, Storage.of(self.config.lake))
@@ -169,9 +169,9 @@ class RunContext:
     def checked(self, source: Source, *, recreates_slot: bool = False) -> tuple[list[TableSchema], SlotInfo]:
         """The captured tables and the slot, after all checks that can be made before anything is created."""
         destinations = self.destinations
-        for found in (destination.place() for destination in destinations):
-            if found is not None:
-                found.require()
+        for finding in (destination.place() for destination in destinations):
+            if finding is not None:
+                finding.require()
         folder_finding("state", "wal2lake.state.path", str(self.config.state_path)).require()
         tables = self.named_tables(source)
         for destination in destinations:

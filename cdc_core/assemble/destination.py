@@ -128,14 +128,14 @@ class Destination(ABC):
         return []
 
     def add_status(
-        self, found: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
+        self, connector_status: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
     ) -> Status:
         """Return the status with that of this destination.
 
         ``tables`` are the captured ones, None if the server could not be queried; ``rows`` are their numbers of rows in
         the source, None if rows are not counted.
         """
-        return found
+        return connector_status
 
     def end(self, source: Source, tables: Sequence[TableSchema], confirmed: Lsn) -> StreamEnd:
         """Return where the stream ends that was written. Raises SourceError if that is inside a transaction."""

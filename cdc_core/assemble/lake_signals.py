@@ -49,8 +49,8 @@ def lake_with_signals(
     stored, chunks_unsent = resumed_progress(context.lake, source, tables)
     unsent = UnsentChanges(context.lake.paths, context.lake.scope, context.renewal_for(source))
 
-    def can_cut(found: TableSchema, wanted: Collection) -> bool:
-        return bool(row_key(found) and cutter.key_of(found, wanted))
+    def can_cut(schema: TableSchema, collection: Collection) -> bool:
+        return bool(row_key(schema) and cutter.key_of(schema, collection))
 
     def take(numbers: Mapping[TableId, int]) -> Mapping[TableId, SnapshotReport | CdcError]:
         return context.snapshots.blocking(numbers, spark, unsent)

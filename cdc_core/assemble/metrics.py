@@ -21,6 +21,6 @@ def meter(context: RunContext) -> Meter:
 
 def data_docs_sites(config: ConnectorConfig) -> list[Path]:
     """The folders in which data docs may exist: those of runs on the command line, and of Dagster's."""
-    given = config.quality.quality_docs_path
-    folders = [Path(given)] if given else []
+    configured = config.quality.quality_docs_path
+    folders = [Path(configured)] if configured else []
     return [pages_folder(folder.resolve()) for folder in (*folders, config.state_path / DATA_DOCS_FOLDER)]

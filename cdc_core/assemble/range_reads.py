@@ -32,8 +32,8 @@ def range_reads(
 
     def threads() -> int:
         room = parallelism(spark())
-        wanted = parallel_ranges(config.engine.snapshot_threads, config.snapshot.snapshot_max_threads, room)
-        return max(1, min(wanted, room // 2)) if beside_rounds else wanted
+        configured = parallel_ranges(config.engine.snapshot_threads, config.snapshot.snapshot_max_threads, room)
+        return max(1, min(configured, room // 2)) if beside_rounds else configured
 
     return RangeReads(
         RangeReader(spark, work, threads, config.engine.snapshot_rows_per_partition, config.snapshot.statement_of),

@@ -149,7 +149,7 @@ def resuming(remedy: str, file: object, table: TableId) -> str:
     """Return a paused table's remedy with the command that resumes it: complete, for the connector of ``file``."""
     named = re.sub(
         rf"wal2lake (replay|snapshot) with {re.escape(str(table))}",
-        lambda found: f"wal2lake {found[1]} {file} {table.argument}",
+        lambda match: f"wal2lake {match[1]} {file} {table.argument}",
         remedy,
     )
     return named if named != remedy else f"{remedy} Then: wal2lake replay {file} {table.argument}"

@@ -69,9 +69,9 @@ class _OwnFile:
 
     def _read(self) -> dict[str, Any]:
         """Return the content; empty if there is none that counts. Raises OSError, ValueError, KeyError, TypeError."""
-        found: dict[str, Any] = json.loads(self.path.read_bytes())
-        is_here = found["host"] == socket.gethostname()
-        return {} if is_here and process_start(int(found["pid"])) != found["started"] else found
+        content: dict[str, Any] = json.loads(self.path.read_bytes())
+        is_here = content["host"] == socket.gethostname()
+        return {} if is_here and process_start(int(content["pid"])) != content["started"] else content
 
 
 class WaitingFile(_OwnFile):
@@ -86,10 +86,10 @@ class WaitingFile(_OwnFile):
     def read(self) -> WaitingRun | None:
         """Return what a run is waiting for now; None if none waits, or the file cannot be read."""
         try:
-            if not (found := self._read()):
+            if not (content := self._read()):
                 return None
-            since = datetime.fromisoformat(found["since"]).astimezone(UTC)
-            return WaitingRun(str(found["cause"]), str(found["remedy"]), since, int(found["retries"]))
+            since = datetime.fromisoformat(content["since"]).astimezone(UTC)
+            return WaitingRun(str(content["cause"]), str(content["remedy"]), since, int(content["retries"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -117,7 +117,7 @@ class RereadsFile(_OwnFile):
             del self._tables[table]
         if is_other or now - self._wrote >= _NOTE_SECONDS:
             self._wrote = now
-            self._write({"tables": [[*one.table, *astuple(one)[1:]] for one in self._tables.values()]})
+            self._write({"tables": [[*entry.table, *astuple(entry)[1:]] for entry in self._tables.values()]})
 
     def read(self) -> tuple[IncrementalProgress, ...]:
         """Return the progress of tables that are being read again; none if the file cannot be read."""

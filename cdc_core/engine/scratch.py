@@ -94,8 +94,8 @@ def remove_ended(parent: Path) -> None:
     """Remove the folders of processes of this host that have ended. Errors are ignored: a later process tries again."""
     with suppress(OSError):
         for folder in list(parent.iterdir()):
-            found = _NAME.fullmatch(folder.name)
-            if found and found["host"] == _host() and process_start(int(found["pid"])) != found["start"]:
+            match = _NAME.fullmatch(folder.name)
+            if match and match["host"] == _host() and process_start(int(match["pid"])) != match["start"]:
                 _end_java_of(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -112,12 +112,12 @@ def _end_java_of(folder: Path) -> None:
             if (process / "comm").read_bytes() != b"java\n":
                 continue
             variables = (process / "environ").read_bytes().split(b"\0")
-            if any(each.startswith(b"TMPDIR=") and each.endswith(b"/" + name) for each in variables):
+            if any(variable.startswith(b"TMPDIR=") and variable.endswith(b"/" + name) for variable in variables):
                 os.kill(int(process.name), signal.SIGKILL)
 
 
 def _made(parent: Path) -> Path:
-    _scratch.parents += [each for each in (parent, parent.parent) if not each.exists()]
+    _scratch.parents += [folder for folder in (parent, parent.parent) if not folder.exists()]
     private_folder(parent.parent)
     private_folder(parent)
     remove_ended(parent)

@@ -75,15 +75,15 @@ def lake_status(
             return read(table)
         except (CdcError, OSError) as error:
             history = histories.get(table.id)
-            found = None if history is None else history.paused
-            paused = None if found is None else Paused(found.reason, found.remedy, found.since, 0)
+            pause = None if history is None else history.paused
+            paused = None if pause is None else Paused(pause.reason, pause.remedy, pause.since, 0)
             unknown = (None,) * 5
             return TableStatus(table.id, table.lake_key, *unknown, rows.get(table.id), paused, error=_said(error))
 
     def read(table: TableSchema) -> TableStatus:
         known = LakeTable(paths, scope, table.id)
-        found = known.position(is_complete=True)
-        lake, changelog = found.place, found.changelog
+        position = known.position(is_complete=True)
+        lake, changelog = position.place, position.changelog
         waiting, reasons = known.quarantined(lake)
         history = histories.get(table.id, TableHistory({}))
         return TableStatus(
@@ -92,14 +92,14 @@ def lake_status(
             None if lake.token is None else Lsn(lake.token),
             None if changelog is None else Lsn(changelog.commit_lsn),
             None if lake.lsn is None else Lsn(lake.lsn),
-            found.version,
-            known.row_count() if count and found.exists else None,
+            position.version,
+            known.row_count() if count and position.exists else None,
             rows.get(table.id),
-            _paused(history, found),
+            _paused(history, position),
             waiting,
             reasons=reasons,
-            reread=TableVersions.of(history, found.schema_version).reread or "",
-            up_to=found.up_to() or taken.get((table.id, lake.merge_token)),
+            reread=TableVersions.of(history, position.schema_version).reread or "",
+            up_to=position.up_to() or taken.get((table.id, lake.merge_token)),
         )
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -118,7 +118,7 @@ def own_table_status(paths: LakePaths, scope: str) -> tuple[OwnTableStatus, ...]
         except (CdcError, OSError) as error:
             return OwnTableStatus(name, error=_said(error))
 
-    return tuple(found for found in map(look, StreamTable) if found is not None)
+    return tuple(table_status for table_status in map(look, StreamTable) if table_status is not None)
 
 
 def incremental_status(paths: LakePaths, scope: str) -> tuple[IncrementalProgress, ...]:
@@ -128,27 +128,27 @@ def incremental_status(paths: LakePaths, scope: str) -> tuple[IncrementalProgres
     """
     try:
         state = LakeProgress.from_json(ProgressLog(paths.incremental, 0).read())
-        staged = [StagedRange.of(each) for each in StagedRows(paths.staged, {}).look()]
+        staged = [StagedRange.of(file) for file in StagedRows(paths.staged, {}).look()]
     except (CdcError, OSError, ValueError):
         return ()
     if state.epoch != epoch_of(scope):
         state = LakeProgress()
     request, current = state.request, state.progress.current
-    mine = [each for each in staged if request.id and each.name[0] == request.id]
-    found = [] if current is None else [_of_request(current.table, request, mine, is_paused=state.progress.paused)]
-    found += [IncrementalProgress(one.table, 0, 0, 0, 0) for one in state.progress.queue[1:]]
-    of_jobs = [each for each in staged if each not in mine and each.name[1]]
-    for table in dict.fromkeys(each.table for each in of_jobs):
-        ranges = [each for each in of_jobs if each.table == table]
-        rows = sum(each.staged.rows for each in ranges)
-        found.append(IncrementalProgress(table, rows, len(ranges), 0, len(ranges)))
-    return tuple(found)
+    mine = [staged_range for staged_range in staged if request.id and staged_range.name[0] == request.id]
+    snapshots = [] if current is None else [_of_request(current.table, request, mine, is_paused=state.progress.paused)]
+    snapshots += [IncrementalProgress(collection.table, 0, 0, 0, 0) for collection in state.progress.queue[1:]]
+    of_jobs = [staged_range for staged_range in staged if staged_range not in mine and staged_range.name[1]]
+    for table in dict.fromkeys(staged_range.table for staged_range in of_jobs):
+        ranges = [staged_range for staged_range in of_jobs if staged_range.table == table]
+        rows = sum(staged_range.staged.rows for staged_range in ranges)
+        snapshots.append(IncrementalProgress(table, rows, len(ranges), 0, len(ranges)))
+    return tuple(snapshots)
 
 
 def _of_request(
     table: TableId, request: Request, staged: Sequence[StagedRange], *, is_paused: bool
 ) -> IncrementalProgress:
-    rows, done = request.rows + sum(each.staged.rows for each in staged), len(request.done)
+    rows, done = request.rows + sum(staged_range.staged.rows for staged_range in staged), len(request.done)
     seconds = time.time() - request.began if request.began else 0.0
     read, expected = done + len(staged), request.expected
     return IncrementalProgress(table, rows, read, done, request.ranges, seconds, expected, is_paused)
@@ -180,9 +180,9 @@ def paused_now(paths: LakePaths, scope: str, table: TableId) -> Paused | None:
     return _paused(history, LakeTable(paths, scope, table).position())
 
 
-def _paused(history: TableHistory | None, found: TablePosition) -> Paused | None:
+def _paused(history: TableHistory | None, position: TablePosition) -> Paused | None:
     if history is None or history.paused is None:
         return None
     pause = history.paused
     is_by_rules = pause.cause is PauseCause.CHANGES_REFUSED
-    return Paused(pause.reason, pause.remedy, pause.since, found.unmerged(), is_by_rules)
+    return Paused(pause.reason, pause.remedy, pause.since, position.unmerged(), is_by_rules)

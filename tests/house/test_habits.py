@@ -10,7 +10,7 @@ MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
 VAGUE = {"found", "one", "each", "held", "wanted", "given"}
 # Packages whose older functions still have such names.
-NOT_YET_NAMED = tuple(f"cdc_core/{name}/" for name in ("assemble", "engine", "lake", "quality", "snapshot"))
+NOT_YET_NAMED = tuple(f"cdc_core/{name}/" for name in ("lake", "quality", "snapshot"))
 HOT_ROOMS = ("cdc_core/types/", "cdc_core/decode/", "cdc_core/events/envelope/", "cdc_core/selection/")
 ROW_LOOPS = re.compile(r"\.(to_pylist|iterrows|itertuples|as_py)\(")
 # One value of a whole column, however long, and the ends of one.

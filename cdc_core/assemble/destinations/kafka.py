@@ -51,12 +51,12 @@ class KafkaDestination(Destination):
         return kafka_findings(config.kafka, lambda: config.outlet(is_raw=True), topics)
 
     def add_status(
-        self, found: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
+        self, connector_status: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
     ) -> Status:
         """Add the connector's position in Kafka, and the topics of the tables."""
         context = self._context
         status = kafka_status(context.config.kafka, context.name, context.slot, self._topics(tables or ()))
-        return replace(found, kafka=status)
+        return replace(connector_status, kafka=status)
 
     def end(self, source: Source, tables: Sequence[TableSchema], confirmed: Lsn) -> StreamEnd:
         """Where the events end."""

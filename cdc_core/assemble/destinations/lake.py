@@ -67,8 +67,8 @@ class LakeDestination(Destination):
         if not self._lake.options.lake_path:
             return ()
         signals = self._context.config.signals
-        given = [Path(signals.signal_file)] if "file" in signals.signal_enabled_channels else []
-        return (own_signals(self._context.config), *given)
+        configured = [Path(signals.signal_file)] if "file" in signals.signal_enabled_channels else []
+        return (own_signals(self._context.config), *configured)
 
     @property
     def folder(self) -> Path | None:
@@ -113,13 +113,13 @@ class LakeDestination(Destination):
             return table_findings(self._lake, source, self._context.named_tables(source))
 
     def add_status(
-        self, found: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
+        self, connector_status: Status, tables: Sequence[TableSchema] | None, rows: Mapping[TableId, int] | None
     ) -> Status:
         """Add what the lake has recorded, and the positions of its tables; what cannot be read is said there."""
         if not self._lake.options.lake_path:
-            return found
+            return connector_status
         includes = TableSelection(self._context.config.selection).includes
-        return with_lake_status(found, self._lake, tables, rows, includes)
+        return with_lake_status(connector_status, self._lake, tables, rows, includes)
 
     def end(self, source: Source, tables: Sequence[TableSchema], confirmed: Lsn) -> StreamEnd:
         """Where the lake's stream ends."""

@@ -28,9 +28,9 @@ class NoDestination(Destination):
         context.config.require_carried()
         meter(context)  # raises an error before anything is made
         with context.claimed() as source:
-            tables, found = context.checked(source, recreates_slot=mode_actions(context.config.snapshot).position_lost)
+            tables, slot = context.checked(source, recreates_slot=mode_actions(context.config.snapshot).position_lost)
             source.publish(tables, always=context.published_always)
-            if not found.exists:
+            if not slot.exists:
                 source.make_slot()
         return []
 

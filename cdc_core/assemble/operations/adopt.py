@@ -37,12 +37,12 @@ def adopt(context: RunContext, asked: AdoptRequest) -> AdoptReport:
     context.config.require_carried()
     stored = stored_offset(_place(context, asked))
     with context.claimed() as source:
-        found = source.slot()
-        slots.check_usable(found, context.config.postgres)
-        tables, found = context.checked(source)
-        in_slot = OffsetInSlot(source, found, tables, stored, accepts_gap=asked.accepts_gap)
+        slot = source.slot()
+        slots.check_usable(slot, context.config.postgres)
+        tables, slot = context.checked(source)
+        in_slot = OffsetInSlot(source, slot, tables, stored, accepts_gap=asked.accepts_gap)
         in_slot.check()
-        offer = SlotOffer(stored.offset.lsn, in_slot.start, found.confirmed_lsn or Lsn(0), asked.fills)
+        offer = SlotOffer(stored.offset.lsn, in_slot.start, slot.confirmed_lsn or Lsn(0), asked.fills)
         takeovers = [destination.takeover(source, tables, offer) for destination in context.destinations]
         if all(takeover.is_repeated for takeover in takeovers):
             said = "This offset was adopted before, and the lake continues the slot: nothing to do."
@@ -63,9 +63,11 @@ def adopt(context: RunContext, asked: AdoptRequest) -> AdoptReport:
 
 def _place(context: RunContext, asked: AdoptRequest) -> OffsetPlace:
     config = context.config
-    configured = next((each.text for each in config.settings if each.name == FILE_SETTING and each.text.strip()), "")
-    given = asked.offsets.strip() or configured
-    return OffsetPlace(given, asked.bootstrap_servers, config.kafka, config.connector_name, context.name)
+    configured = next(
+        (setting.text for setting in config.settings if setting.name == FILE_SETTING and setting.text.strip()), ""
+    )
+    offsets = asked.offsets.strip() or configured
+    return OffsetPlace(offsets, asked.bootstrap_servers, config.kafka, config.connector_name, context.name)
 
 
 def _not_continued(context: RunContext, tables: tuple[str, ...]) -> str:

@@ -59,5 +59,5 @@ def _require_writable(output: Path) -> None:
     except FileNotFoundError:
         raise ConfigError(f"The folder {output.parent} of the output does not exist.", "Create it.") from None
     except OSError as error:
-        found = f"The output {output} cannot be written: {error.strerror}."
-        raise ConfigError(found, "Correct its permissions or the path.") from None
+        message = f"The output {output} cannot be written: {error.strerror}."
+        raise ConfigError(message, "Correct its permissions or the path.") from None

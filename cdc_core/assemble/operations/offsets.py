@@ -14,16 +14,16 @@ def offsets(context: RunContext, connector: str = "") -> HandBack:
     Raises InUseError while a run is active, and SourceError if what was written does not end at one LSN.
     """
     with context.claimed() as source:
-        found = source.slot()
-        slots.check_usable(found, context.config.postgres)
-        if not found.exists or found.confirmed_lsn is None:
+        slot = source.slot()
+        slots.check_usable(slot, context.config.postgres)
+        if not slot.exists or slot.confirmed_lsn is None:
             raise SourceError(
-                f"Replication slot {found.name} does not exist: Debezium would lack the changes since it was dropped.",
+                f"Replication slot {slot.name} does not exist: Debezium would lack the changes since it was dropped.",
                 "Let Debezium begin anew, with a snapshot.",
             )
         tables = context.named_tables(source)
         # Events are what Debezium goes on with: the last destination decides if there are several.
-        *others, end = [each.end(source, tables, found.confirmed_lsn) for each in context.destinations]
+        *others, end = [destination.end(source, tables, slot.confirmed_lsn) for destination in context.destinations]
         notes = [
             f"The {other.name} ends at {other.lsn}, {end.name} at {end.lsn}: Debezium goes on where {end.name} ends."
             for other in others
@@ -31,7 +31,7 @@ def offsets(context: RunContext, connector: str = "") -> HandBack:
         ]
         notes += [end.note] if end.note and not others else []
         notes.append(
-            f"Keep slot {found.name}, the publication and topic.prefix as they are: Debezium uses them. Do not run "
+            f"Keep slot {slot.name}, the publication and topic.prefix as they are: Debezium uses them. Do not run "
             "wal2lake with this slot again, unless by wal2lake adopt."
         )
         name = connector or context.config.connector_name

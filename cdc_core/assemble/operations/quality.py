@@ -44,12 +44,12 @@ def test(
         raise ConfigError("wal2lake.quality.enabled is false: there are no rules.", "Remove the property.")
     captured = _captured(context)
     named = captured if tables is None else chosen_tables(captured, tables)
-    checks, found = context.lake.checks(named), list[LakeJudgement]()
+    checks, judgements = context.lake.checks(named), list[LakeJudgement]()
     for table in named:
-        found.append(judge_table(context.lake, checks, table))
+        judgements.append(judge_table(context.lake, checks, table))
         if on_table is not None:
-            on_table(found[-1])
-    return found
+            on_table(judgements[-1])
+    return judgements
 
 
 def _captured(context: RunContext) -> list[TableSchema]:

@@ -72,13 +72,13 @@ def _replayed(
     # Not before it is known that there is something to do: Spark takes seconds to start.
     session = context.session(spark)
     RecordedStream(context.lake, source, Continuity.of(context.lake, captured)).join()
-    registry = TableRegistry(source.describing(), source.includes(), [streamed(each) for each in captured])
+    registry = TableRegistry(source.describing(), source.includes(), [streamed(schema) for schema in captured])
     # One table is merged up to the end of its own changelog, which the other tables need not have reached.
     with (
         context.run_folder() as folder,
         closing(open_lake(context, source, registry, session, folder, records_rounds=False)) as sink,
     ):
-        positions = sink.positions(each.id for each in captured)
+        positions = sink.positions(schema.id for schema in captured)
         reached = Lsn(positions[table].commit_lsn) if table in positions else Lsn(0)
         observers = observed(context, on_progress, None)
         return replayed(

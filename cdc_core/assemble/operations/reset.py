@@ -43,12 +43,12 @@ def leftovers(context: RunContext, *, with_lake: bool) -> Leftovers:
     """Return what there is to remove. Raises SourceError, TransientError; InUseError while a run uses the slot."""
     folders = [destination.folder for destination in context.destinations] if with_lake else []
     with context.claimed() as source:
-        found = source.slot()
-        if found.active:
-            raise slots.in_use(found.name, found.active_pid)
+        slot = source.slot()
+        if slot.active:
+            raise slots.in_use(slot.name, slot.active_pid)
     name, why = publication.removable(context.config.postgres)
     return Leftovers(
-        context.slot if found.exists else "",
+        context.slot if slot.exists else "",
         name,
         why,
         tuple(_state(context)),
@@ -56,18 +56,18 @@ def leftovers(context: RunContext, *, with_lake: bool) -> Leftovers:
     )
 
 
-def reset(context: RunContext, found: Leftovers) -> None:
+def reset(context: RunContext, to_remove: Leftovers) -> None:
     """Remove it. Raises SourceError, TransientError or LakeError; what was removed before stays removed."""
     with context.claimed() as source:
-        if found.slot:
+        if to_remove.slot:
             source.drop_slot()
     with connect(context.config.postgres) as connection:
-        if found.publication:
-            publication.drop(connection, found.publication)
-    for path in found.state:
+        if to_remove.publication:
+            publication.drop(connection, to_remove.publication)
+    for path in to_remove.state:
         _remove(path)
-    if found.lake:
-        _remove(Path(found.lake))
+    if to_remove.lake:
+        _remove(Path(to_remove.lake))
     with suppress(OSError):
         context.config.state_path.rmdir()
 

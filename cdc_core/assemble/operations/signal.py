@@ -50,14 +50,14 @@ def signal(context: RunContext, kind: str, data: str) -> str:
     config = context.config
     if "source" in config.signals.signal_enabled_channels and config.selection.signal_data_collection:
         with context.source() as source, closing(ChunkConnection(config.postgres)) as connection:
-            found = source.catalog.tables(source.selection.is_signal)
-            if not found:
+            tables = source.catalog.tables(source.selection.is_signal)
+            if not tables:
                 table = config.selection.signal_data_collection
                 raise SourceError(
                     f"Database {config.postgres.database_dbname} has no table {table}.",
                     "Create it: id varchar(42) primary key, type varchar(32) not null, data varchar(2048).",
                 )
-            connection.insert(found[0].id, asked.id, asked.type, data or "{}")
+            connection.insert(tables[0].id, asked.id, asked.type, data or "{}")
         return "source"
     if "file" in config.signals.signal_enabled_channels:
         _append(Path(config.signals.signal_file), asked, " of signal.file")

@@ -24,7 +24,7 @@ def check(context: RunContext, administrator: str | None = None) -> list[Finding
     config, destinations = context.config, context.destinations
     selection = replace(config.selection, skipped_operations=context.unpublished)
     # Without a lake the file is Debezium's own, whose events are read.
-    writes_events = not config.lake.lake_path or any(each.writes_events for each in destinations)
+    writes_events = not config.lake.lake_path or any(destination.writes_events for destination in destinations)
     more = [effects_check(config, writes_events=writes_events)]
     findings = run_checks(config.postgres, TableSelection(selection).includes, selection, more, administrator)
     findings += _unready(context)
@@ -61,16 +61,16 @@ def pending(context: RunContext) -> SlotBacklog:
         return _backlog(context, connection, slots.inspect(connection, context.slot))
 
 
-def _backlog(context: RunContext, connection: Connection, found: SlotInfo) -> SlotBacklog:
+def _backlog(context: RunContext, connection: Connection, slot: SlotInfo) -> SlotBacklog:
     ages = slots.ages(connection, context.slot)
     # A signal file is emptied when its signals are processed.
     files = [file for destination in context.destinations for file in destination.signal_files]
     return SlotBacklog(
-        found.exists,
-        found.active,
-        found.confirmed_lsn,
+        slot.exists,
+        slot.active,
+        slot.confirmed_lsn,
         wal_end(connection),
-        found.wal_status,
+        slot.wal_status,
         is_claimed(connection, context.slot),
         any(file.is_file() and file.stat().st_size > 0 for file in files),
         ages.lag_seconds,
@@ -85,25 +85,25 @@ def status(context: RunContext, count_rows: bool) -> Status:
     """
     config = context.config
     tables: list[TableSchema] | None = None
-    found: SlotInfo | None = None
+    slot: SlotInfo | None = None
     backlog: SlotBacklog | None = None
     rows: dict[TableId, int] = {}
     server_error = ""
     try:
         with context.source() as source:
-            found = source.slot()
-            backlog = _backlog(context, source.connection, found)
+            slot = source.slot()
+            backlog = _backlog(context, source.connection, slot)
             tables = context.captured(source)
             rows = source_rows(config.postgres, tables) if count_rows else {}
     except (SourceError, TransientError) as error:
         server_error = str(error)
     result = Status(
         context.slot,
-        None if found is None else found.exists,
-        None if found is None else found.active,
-        None if found is None else found.wal_status,
-        None if found is None else found.restart_lsn,
-        None if found is None else found.confirmed_lsn,
+        None if slot is None else slot.exists,
+        None if slot is None else slot.active,
+        None if slot is None else slot.wal_status,
+        None if slot is None else slot.restart_lsn,
+        None if slot is None else slot.confirmed_lsn,
         None if backlog is None else backlog.wal_end_lsn,
         None if backlog is None else backlog.lag_bytes,
         (),

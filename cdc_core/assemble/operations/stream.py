@@ -62,10 +62,10 @@ def stream(
     # ends when nothing is left often finds nothing, so it starts Spark for the first changes only.
     session = context.session(call.spark, when_asked=until.idle_seconds is not None)
     with ExitStack() as closing_source:
-        held = None if call.handover is None else call.handover.take(closing_source)
-        source, proved = held if held is not None else (closing_source.enter_context(context.claimed()), None)
-        tables, found = context.checked(source) if proved is None else (proved.tables, source.check_slot())
-        if not found.exists or found.confirmed_lsn is None:
+        claim = None if call.handover is None else call.handover.take(closing_source)
+        source, proved = claim if claim is not None else (closing_source.enter_context(context.claimed()), None)
+        tables, slot = context.checked(source) if proved is None else (proved.tables, source.check_slot())
+        if not slot.exists or slot.confirmed_lsn is None:
             destination.require_slot_made(tables)
             raise SourceError(
                 f"Replication slot {context.slot} does not exist: nothing has been captured yet.",
@@ -73,14 +73,14 @@ def stream(
             )
         source.require_publication(tables, context.unpublished)
         start = destination.begin(source, tables, proved)
-        note_sender(context.renewal_for(source), source, found.confirmed_lsn, lambda: context.has_all(tables))
+        note_sender(context.renewal_for(source), source, slot.confirmed_lsn, lambda: context.has_all(tables))
         metered = meter(context)
         run = _Stream(context, destination, source, tables, start, session, metered)
         with (
             destination.notifier(metered.notification(call.on_notification)) as notifier,
             connected(metered, [str(table.id) for table in tables]),
         ):
-            report = _drain(run, found.confirmed_lsn, until, hooks, call, notifier)
+            report = _drain(run, slot.confirmed_lsn, until, hooks, call, notifier)
         if report.stopped_by not in ("time", RENEWAL):
             source.drop_on_stop()
         return report

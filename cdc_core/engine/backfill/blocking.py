@@ -39,36 +39,36 @@ class BlockingSnapshots:
         self._notifier = notifier
         self._should_stop = should_stop
 
-    def take(self, wanted: Sequence[TableId], lake: BlockingTarget) -> Outcomes | None:
+    def take(self, tables: Sequence[TableId], lake: BlockingTarget) -> Outcomes | None:
         """Read tables; returns the results of those that are not to be read again, None if nothing was begun."""
-        numbers = None if self._should_stop() else lake.reserve(wanted)
+        numbers = None if self._should_stop() else lake.reserve(tables)
         if numbers is None:
             return None
-        names = ",".join(str(table) for table in wanted)
+        names = ",".join(str(table) for table in tables)
         self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
         try:
             taken = self._read(numbers)
         except TransientError as error:
             _log.warning("A blocking snapshot failed and will be retried: %s", error)
             # Some tables may have been committed before.
-            for table in wanted:
+            for table in tables:
                 lake.note_read(table)
             return {}
         except CdcError as error:
-            taken = dict.fromkeys(wanted, error)
+            taken = dict.fromkeys(tables, error)
         failpoints.hit(failpoints.AFTER_BLOCKING)
         # Also of tables with an error, which may have been raised after their commit.
-        for table in wanted:
+        for table in tables:
             lake.note_read(table)
             if table in taken:
                 self._notify_of(table, taken[table], names)
         return taken
 
-    def end(self, wanted: Sequence[TableId], taken: Outcomes) -> None:
+    def end(self, tables: Sequence[TableId], taken: Outcomes) -> None:
         """Notify of the end, after it is stored that no table is left."""
-        done = [each for each in taken.values() if not isinstance(each, CdcError)]
+        done = [outcome for outcome in taken.values() if not isinstance(outcome, CdcError)]
         status = SnapshotStatus.COMPLETED if len(done) == len(taken) else SnapshotStatus.ABORTED
-        names, rows = ",".join(str(table) for table in wanted), sum(report.rows for report in done)
+        names, rows = ",".join(str(table) for table in tables), sum(report.rows for report in done)
         self._notifier.notify(BLOCKING, status, data_collections=names, total_rows_scanned=rows)
 
     def _notify_of(self, table: TableId, outcome: SnapshotReport | CdcError, names: str) -> None:

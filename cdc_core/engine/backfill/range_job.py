@@ -101,7 +101,7 @@ def read_ranges(
     tables = list(dict.fromkeys(table for table, _, _ in asked))
     known = {table.id: table for table in readable_tables(source, captured, tables)}
     plans, locked = planned_tables(reads, [known[table] for table in tables], LOCKED_TRIES)
-    ranges = requested_ranges(plans, [each for each in asked if each[0] in plans])
+    ranges = requested_ranges(plans, [asked_range for asked_range in asked if asked_range[0] in plans])
     job = RangeJob(lake, reads, callbacks, ranges, locked)
     with _notifying(notifier, tables, job):
         job.read()
@@ -125,9 +125,9 @@ def _notifying(notifier: Notifier, tables: Sequence[TableId], job: RangeJob) -> 
         notifier.notify(INCREMENTAL, SnapshotStatus.ABORTED)
         raise
     for table in tables:
-        found = [report for report in job.reports if report.range.table == table]
-        rows = sum(report.rows for report in found)
-        is_whole = bool(found) and all(report.is_applied for report in found)
+        reports = [report for report in job.reports if report.range.table == table]
+        rows = sum(report.rows for report in reports)
+        is_whole = bool(reports) and all(report.is_applied for report in reports)
         written = ScanStatus.SUCCEEDED if rows else ScanStatus.EMPTY
         notifier.notify(
             INCREMENTAL,
@@ -167,7 +167,7 @@ class RangeJob:
     @property
     def reports(self) -> list[RangeReport]:
         """What became of each range."""
-        return [each.report or self._unwritten(each) for each in self._ranges]
+        return [asked.report or self._unwritten(asked) for asked in self._ranges]
 
     @property
     def is_stopped(self) -> bool:
@@ -181,19 +181,23 @@ class RangeJob:
         """
         failed: CdcError | None = None
         while True:
-            for each in self._ranges:
-                if each.reading is not None and each.reading.done():
-                    failed = self._note_read(each, each.reading) or failed
-            unread = [one for one in self._ranges if not one.is_staged and one.report is None and one.reading is None]
-            left = [one for one in unread if one.key.table not in self.locked]
-            running = sum(one.reading is not None for one in self._ranges)
+            for asked in self._ranges:
+                if asked.reading is not None and asked.reading.done():
+                    failed = self._note_read(asked, asked.reading) or failed
+            unread = [
+                asked
+                for asked in self._ranges
+                if not asked.is_staged and asked.report is None and asked.reading is None
+            ]
+            left = [asked for asked in unread if asked.key.table not in self.locked]
+            running = sum(asked.reading is not None for asked in self._ranges)
             if failed is not None or self.is_stopped or not left:
                 if not running:
                     break
             else:
                 now = time.monotonic()
-                for each in [one for one in left if now >= one.retry_at][: self._reads.threads - running]:
-                    each.reading = self._reads.read(each.wanted)
+                for asked in [asked for asked in left if now >= asked.retry_at][: self._reads.threads - running]:
+                    asked.reading = self._reads.read(asked.wanted)
             self.look()
             self._tell()
             time.sleep(_NAP_SECONDS)
@@ -242,70 +246,70 @@ class RangeJob:
             return
         self._looked_at = time.monotonic()
         waiting = self._waiting
-        facts = [RangeFacts.from_json(one.facts) for one in self._staged.look()]
-        there = {(one.range.request, one.range.number) for one in facts}
-        names = {(each.wanted.request, each.wanted.number) for each in waiting}
-        mine = [one.reached for one in facts if (one.range.request, one.range.number) in names]
+        facts = [RangeFacts.from_json(file.facts) for file in self._staged.look()]
+        there = {(staged.range.request, staged.range.number) for staged in facts}
+        names = {(asked.wanted.request, asked.wanted.number) for asked in waiting}
+        mine = [staged.reached for staged in facts if (staged.range.request, staged.range.number) in names]
         self._reached = max(mine, default=0)
-        gone = [each for each in waiting if (each.wanted.request, each.wanted.number) not in there]
+        gone = [asked for asked in waiting if (asked.wanted.request, asked.wanted.number) not in there]
         if not gone:
             return
         discarded = self._discarded()
         self._moved_at = time.monotonic()
-        for each in gone:
-            reason = discarded.get((each.wanted.request, each.wanted.number))
-            seconds = time.monotonic() - each.began
-            each.report = RangeReport(each.key, each.rows, reason is None, reason or "", seconds)
+        for asked in gone:
+            reason = discarded.get((asked.wanted.request, asked.wanted.number))
+            seconds = time.monotonic() - asked.began
+            asked.report = RangeReport(asked.key, asked.rows, reason is None, reason or "", seconds)
             if self._callbacks.on_range is not None:
-                self._callbacks.on_range(each.report)
+                self._callbacks.on_range(asked.report)
         self._tell(now=True)
 
     @property
     def _waiting(self) -> list[RequestedRange]:
-        return [each for each in self._ranges if each.is_staged and each.report is None]
+        return [asked for asked in self._ranges if asked.is_staged and asked.report is None]
 
     def _discarded(self) -> dict[tuple[str, int], str]:
 
         text = ProgressLog(self._lake.paths.incremental, 0).read()
-        return {(one.request, one.number): one.reason for one in LakeProgress.from_json(text).discarded}
+        return {(entry.request, entry.number): entry.reason for entry in LakeProgress.from_json(text).discarded}
 
-    def _note_read(self, each: RequestedRange, reading: Future[RangeRead]) -> CdcError | None:
+    def _note_read(self, asked: RequestedRange, reading: Future[RangeRead]) -> CdcError | None:
         """Take note of a reading that has ended; returns the error because of which the job ends."""
-        each.reading = None
+        asked.reading = None
         try:
-            found = reading.result()
+            read = reading.result()
         except LockedError as error:
-            if self._tried(each, error, LOCKED_TRIES) is not None:
-                self.locked[each.key.table] = error
+            if self._tried(asked, error, LOCKED_TRIES) is not None:
+                self.locked[asked.key.table] = error
             return None
         except TransientError as error:
-            return self._tried(each, error)
+            return self._tried(asked, error)
         except CdcError as error:
             return error
-        if found.ended is not None:
-            return unreadable(each.key.table, found.ended)
-        if found.is_altered:
-            return self._tried(each, TransientError(f"{each.key.table} was altered while it was read.", "Try again."))
-        each.is_staged, each.rows = True, found.rows
-        self._read_at[each.key.table] = time.monotonic()
+        if read.ended is not None:
+            return unreadable(asked.key.table, read.ended)
+        if read.is_altered:
+            return self._tried(asked, TransientError(f"{asked.key.table} was altered while it was read.", "Try again."))
+        asked.is_staged, asked.rows = True, read.rows
+        self._read_at[asked.key.table] = time.monotonic()
         self._moved_at = time.monotonic()
         return None
 
-    def _tried(self, each: RequestedRange, error: CdcError, most: int = _TRIES) -> CdcError | None:
-        each.tries += 1
-        if each.tries >= most:
+    def _tried(self, asked: RequestedRange, error: CdcError, most: int = _TRIES) -> CdcError | None:
+        asked.tries += 1
+        if asked.tries >= most:
             return error
-        _log.warning("Range %s is read again: %s", each.key.name, error)
-        each.retry_at = time.monotonic() + _RETRY_SECONDS
+        _log.warning("Range %s is read again: %s", asked.key.name, error)
+        asked.retry_at = time.monotonic() + _RETRY_SECONDS
         return None
 
-    def _unwritten(self, each: RequestedRange) -> RangeReport:
+    def _unwritten(self, asked: RequestedRange) -> RangeReport:
         reason = (
             "it is staged, and is written by the run that streams as soon as the table's lake has passed its position"
-            if each.is_staged
+            if asked.is_staged
             else "it was not read"
         )
-        return RangeReport(each.key, each.rows, False, reason, time.monotonic() - each.began)
+        return RangeReport(asked.key, asked.rows, False, reason, time.monotonic() - asked.began)
 
     def _tell(self, *, now: bool = False) -> None:
         """Tell the progress of each table, about once a second."""
@@ -313,19 +317,19 @@ class RangeJob:
         if told is None or (not now and time.monotonic() - self._told_at < _TELL_SECONDS):
             return
         self._told_at = time.monotonic()
-        for table in dict.fromkeys(each.key.table for each in self._ranges):
+        for table in dict.fromkeys(asked.key.table for asked in self._ranges):
             told(self._progress(table))
 
     def _progress(self, table: TableId) -> IncrementalProgress:
-        ranges = [each for each in self._ranges if each.key.table == table]
-        expected = [each.key.rows for each in ranges]
-        is_read = all(each.is_staged for each in ranges)
+        ranges = [asked for asked in self._ranges if asked.key.table == table]
+        expected = [asked.key.rows for asked in ranges]
+        is_read = all(asked.is_staged for asked in ranges)
         until = self._read_at.get(table, self._began) if is_read else time.monotonic()
         return IncrementalProgress(
             table,
-            sum(each.rows for each in ranges),
-            sum(each.is_staged for each in ranges),
-            sum(each.report is not None and each.report.is_applied for each in ranges),
+            sum(asked.rows for asked in ranges),
+            sum(asked.is_staged for asked in ranges),
+            sum(asked.report is not None and asked.report.is_applied for asked in ranges),
             len(ranges),
             until - self._began,
             None if None in expected else sum(rows or 0 for rows in expected),

@@ -67,7 +67,7 @@ def planned_tables(
     """Return the plan of each table, and the error of each that another session had locked each time."""
     plans, locked = dict[TableId, Planned](), dict[TableId, CdcError]()
     for attempt in range(tries):
-        for table in [one for one in tables if one.id not in plans]:
+        for table in [table for table in tables if table.id not in plans]:
             try:
                 plans[table.id] = _planned(reads, table, renew=renew)
                 locked.pop(table.id, None)
@@ -79,10 +79,10 @@ def planned_tables(
 
 
 def _planned(reads: RangeReads, table: TableSchema, *, renew: bool = False) -> Planned:
-    found = reads.plan(Collection(table.id), renew=renew).result(_PLAN_SECONDS)
-    if isinstance(found, ScanStatus):
-        raise unreadable(table.id, found)
-    return found
+    planned = reads.plan(Collection(table.id), renew=renew).result(_PLAN_SECONDS)
+    if isinstance(planned, ScanStatus):
+        raise unreadable(table.id, planned)
+    return planned
 
 
 def unreadable(table: TableId, status: ScanStatus) -> TableError:
@@ -118,7 +118,7 @@ def requested_ranges(
     plans: dict[TableId, Planned], asked: Sequence[tuple[TableId, int | None, str]]
 ) -> list[RequestedRange]:
     """Return the ranges that are asked for, each once, in their order. Raises TableError for one that is unknown."""
-    request, found = str(uuid.uuid4()), dict[tuple[TableId, int], RequestedRange]()
+    request, by_number = str(uuid.uuid4()), dict[tuple[TableId, int], RequestedRange]()
     for table, number, plan_id in asked:
         planned = plans[table]
         plan, ranges = planned.plan, key_ranges(planned)
@@ -131,6 +131,6 @@ def requested_ranges(
         for key in ranges if number is None else [ranges[number - 1]]:
             after, upto = plan.range(key.number)
             # Numbers of ranges repeat in another table, so each table's are a request.
-            wanted = RangeToRead(f"{request}/{table}", key.number, Collection(table), planned.since, after, upto)
-            found.setdefault((table, key.number), RequestedRange(key, wanted))
-    return list(found.values())
+            to_read = RangeToRead(f"{request}/{table}", key.number, Collection(table), planned.since, after, upto)
+            by_number.setdefault((table, key.number), RequestedRange(key, to_read))
+    return list(by_number.values())

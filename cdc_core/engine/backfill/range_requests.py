@@ -128,25 +128,25 @@ class RangeRequests:
             return
         planning, self._planning = self._planning, None
         try:
-            found = planning.result()
+            planned = planning.result()
         except CdcError as error:
             self._note_failure(current.table, error)
         else:
             self._is_held = False
-            if isinstance(found, ScanStatus):
-                self._end_unread(current.table, found)
+            if isinstance(planned, ScanStatus):
+                self._end_unread(current.table, planned)
             else:
-                self._begin(found)
+                self._begin(planned)
 
-    def _begin(self, found: Planned) -> None:
+    def _begin(self, planned: Planned) -> None:
         """Begin the ranges of a plan; continue with the remaining ones if they are the ranges that were begun."""
-        plan, request = found.plan, self._request
+        plan, request = planned.plan, self._request
         self._plan = plan
         if request.id and request.plan == plan.id:
             return
         self._writes.drop(request.id)
         self._writes.refused.discard(plan.table)
-        made = Request(str(uuid.uuid4()), plan.id, plan.count, found.since, expected=plan.rows, began=time.time())
+        made = Request(str(uuid.uuid4()), plan.id, plan.count, planned.since, expected=plan.rows, began=time.time())
         # Not None: a request for the same table that comes now is another one.
         progress = self._stored.now.progress.begun(plan.key, ())
         self._stored.store(replace(self._stored.now, progress=progress, request=made))
@@ -156,30 +156,30 @@ class RangeRequests:
         request, staged = self._request, self._writes.staged(self._request.id)
         there = {*request.done, *staged, *self._reading}
         threads = self._reads.threads
-        for number in (one for one in range(1, plan.count + 1) if one not in there):
+        for number in (number for number in range(1, plan.count + 1) if number not in there):
             if len(self._reading) >= threads or len(self._reading) + len(staged) >= threads + _AHEAD:
                 return
             after, upto = plan.range(number)
-            wanted = RangeToRead(request.id, number, current, request.since, after, upto)
-            self._reading[number] = self._reads.read(wanted)
+            to_read = RangeToRead(request.id, number, current, request.since, after, upto)
+            self._reading[number] = self._reads.read(to_read)
 
     def _note_read(self, current: Collection) -> None:
-        for number, reading in [one for one in self._reading.items() if one[1].done()]:
+        for number, reading in [entry for entry in self._reading.items() if entry[1].done()]:
             del self._reading[number]
             try:
-                found = reading.result()
+                read = reading.result()
             except CdcError as error:
                 self._note_failure(current.table, error)
             else:
-                self._note_range(current.table, found)
+                self._note_range(current.table, read)
             self._writes.look(now=True)
             if self._stored.now.progress.current != current:
                 return
 
-    def _note_range(self, table: TableId, found: RangeRead) -> None:
-        if found.ended is not None:
-            self._end_unread(table, found.ended)
-        elif found.is_altered:
+    def _note_range(self, table: TableId, read: RangeRead) -> None:
+        if read.ended is not None:
+            self._end_unread(table, read.ended)
+        elif read.is_altered:
             # Its key may have changed with it: the next attempt plans the ranges again.
             self._plan = None
             self._retry(table)
@@ -289,8 +289,8 @@ class RangeRequests:
             if table in self._moved or self._writes.has(table) or not is_whole or table in self._writes.held:
                 continue
             if search.moved:
-                wanted = RangeToRead("", 0, Collection(table), search.upto, keys=search.moved[: self._moved_keys])
-                self._moved[table] = self._reads.read(wanted)
+                to_read = RangeToRead("", 0, Collection(table), search.upto, keys=search.moved[: self._moved_keys])
+                self._moved[table] = self._reads.read(to_read)
             elif not is_read:
                 self._settle(table, search)
 
@@ -307,10 +307,10 @@ class RangeRequests:
             self._stored.now = state
 
     def _note_moved(self) -> None:
-        for table, reading in [one for one in self._moved.items() if one[1].done()]:
+        for table, reading in [entry for entry in self._moved.items() if entry[1].done()]:
             del self._moved[table]
             try:
-                found = reading.result()
+                read = reading.result()
             except TransientError as error:
                 _log.warning("Rows of an incremental snapshot will be re-read: %s", error)
                 self._pace.wait()
@@ -318,8 +318,8 @@ class RangeRequests:
                 _log.warning("Rows of %s that moved are not read again: %s", table, error)
                 self._stored.now = self._stored.now.with_search(table, None)
             else:
-                if found.ended in _ENDED:
+                if read.ended in _ENDED:
                     self._stored.now = self._stored.now.with_search(table, None)
-                elif found.is_altered:
+                elif read.is_altered:
                     self._pace.wait()
                 self._writes.look(now=True)

@@ -79,11 +79,11 @@ class LakeSnapshots:
         """
         self._writes.look()
         state = self._stored.now
-        found = [(each.table, each.floor) for each in self._writes.ranges]
-        found += [(table, search.since) for table, search in state.searches.items()]
+        floors = [(staged.table, staged.floor) for staged in self._writes.ranges]
+        floors += [(table, search.since) for table, search in state.searches.items()]
         if state.progress.current is not None:
-            found.append((state.progress.current.table, state.request.since))
-        return {table: min(lsn for name, lsn in found if name == table) for table, _ in found}
+            floors.append((state.progress.current.table, state.request.since))
+        return {table: min(lsn for name, lsn in floors if name == table) for table, _ in floors}
 
     @property
     def is_busy(self) -> bool:
@@ -149,14 +149,14 @@ class LakeSnapshots:
 
     def _read_at_once(self, lake: SnapshotTarget) -> None:
         """Read the tables of blocking snapshots while the caller does not read the stream."""
-        wanted = [one.table for one in self._queue.progress.blocking]
-        taken = self._blocking.take(wanted, lake)
+        tables = [collection.table for collection in self._queue.progress.blocking]
+        taken = self._blocking.take(tables, lake)
         if taken is None:
             return
-        left = tuple(one for one in self._queue.progress.blocking if one.table not in taken)
+        left = tuple(collection for collection in self._queue.progress.blocking if collection.table not in taken)
         self._queue.progress = replace(self._queue.progress, blocking=left)
         self._requests.changed()
         if left:
             self._pace.wait()
         else:
-            self._blocking.end(wanted, taken)
+            self._blocking.end(tables, taken)

@@ -107,43 +107,48 @@ class StagedWrites:
     @property
     def ranges(self) -> list[StagedRange]:
         """The staged ranges, in the order in which they are written."""
-        return sorted(self._known.values(), key=lambda each: (each.facts.reached, each.facts.id))
+        return sorted(self._known.values(), key=lambda staged: (staged.facts.reached, staged.facts.id))
 
     @property
     def is_busy(self) -> bool:
         """Whether a range is staged whose table is not held, or is to be read again."""
         known = self._known.values()
-        return bool(self._again) or any(each.table not in self.held or each.facts.id in self._altered for each in known)
+        return bool(self._again) or any(
+            staged.table not in self.held or staged.facts.id in self._altered for staged in known
+        )
 
     def staged(self, request: str) -> set[int]:
         """Return the numbers of a request's ranges that are staged."""
-        return {each.name[1] for each in self._known.values() if each.name[0] == request}
+        return {staged.name[1] for staged in self._known.values() if staged.name[0] == request}
 
     def has(self, table: TableId) -> bool:
         """Whether a range of a table is staged."""
-        return any(each.table == table for each in self._known.values())
+        return any(staged.table == table for staged in self._known.values())
 
     def has_moved(self, table: TableId) -> bool:
         """Whether rows of a table are staged that are read again because they moved."""
-        return any(each.table == table and not each.name[1] for each in self._known.values())
+        return any(staged.table == table and not staged.name[1] for staged in self._known.values())
 
     def look(self, *, now: bool = False) -> None:
         """Look which ranges are staged, at intervals, or ``now``."""
         if not now and time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        found = {
-            each.file.path: self._known.get(each.file.path) or StagedRange.of(each) for each in self._staged.look()
+        ranges = {
+            staged_file.file.path: self._known.get(staged_file.file.path) or StagedRange.of(staged_file)
+            for staged_file in self._staged.look()
         }
-        former = [each for each in found.values() if each.facts.epoch != self._stored.now.epoch]
-        for each in former:
+        former = [staged for staged in ranges.values() if staged.facts.epoch != self._stored.now.epoch]
+        for staged in former:
             _log.warning(
                 "A range of %s is not written: it was read of another server, or before a gap in the stream.",
-                each.table,
+                staged.table,
             )
-        unwanted = [each for each in found.values() if each.name[0] in self._dropped]
-        self._known = {path: each for path, each in found.items() if each not in former and each not in unwanted}
-        self._altered &= {each.facts.id for each in self._known.values()}
+        unwanted = [staged for staged in ranges.values() if staged.name[0] in self._dropped]
+        self._known = {
+            path: staged for path, staged in ranges.items() if staged not in former and staged not in unwanted
+        }
+        self._altered &= {staged.facts.id for staged in self._known.values()}
         self._discard(former, "it was read of another server or history")
         self._remove(unwanted)
 
@@ -151,145 +156,145 @@ class StagedWrites:
         """Stop writing ranges of a request, including those that are still being read."""
         if request:
             self._dropped.add(request)
-            self._remove([each for each in self._known.values() if each.name[0] == request])
+            self._remove([staged for staged in self._known.values() if staged.name[0] == request])
 
     def drop_tables(self, is_dropped: Callable[[TableId], bool], reason: str) -> None:
         """Discard the staged ranges of tables."""
-        self._discard([each for each in self._known.values() if is_dropped(each.table)], reason)
+        self._discard([staged for staged in self._known.values() if is_dropped(staged.table)], reason)
 
     def write(self, lake: StagedTarget, passed: int) -> Wrote | None:
         """Write a part of the first range that can be written now; None if there is none."""
         self._collect()
         blocked: set[TableId] = set()
-        for each in self.ranges:
-            if each.table in blocked or each.facts.id in self._again:
+        for staged in self.ranges:
+            if staged.table in blocked or staged.facts.id in self._again:
                 continue
-            order = self._order(lake, each, passed)
+            order = self._order(lake, staged, passed)
             if order is not None:
-                return self._write(lake, each, order)
-            blocked.add(each.table)
+                return self._write(lake, staged, order)
+            blocked.add(staged.table)
         return None
 
-    def _order(self, lake: StagedTarget, each: StagedRange, passed: int) -> Merge | None:
-        facts = each.facts
+    def _order(self, lake: StagedTarget, staged: StagedRange, passed: int) -> Merge | None:
+        facts = staged.facts
         if not lake.is_current(facts.table):
             # It is paused or being re-read, the stream has not reached its last schema change, or it was altered since.
-            if each.table not in self.held:
-                _log.info("Rows of %s wait until the lake table has the current columns of the source.", each.table)
-            self.held.add(each.table)
-            self._compare(each)
+            if staged.table not in self.held:
+                _log.info("Rows of %s wait until the lake table has the current columns of the source.", staged.table)
+            self.held.add(staged.table)
+            self._compare(staged)
             return None
-        self.held.discard(each.table)
-        order = lake.order_for_chunks(each.table, facts.reached, passed)
+        self.held.discard(staged.table)
+        order = lake.order_for_chunks(staged.table, facts.reached, passed)
         if order is None or order.snapshot.token == facts.token:
             return order
         if order.snapshot.token > facts.token:
-            _log.info("A range of %s is not written: the table was read as a whole since.", each.table)
-            self._finish(each, self._search(each))
+            _log.info("A range of %s is not written: the table was read as a whole since.", staged.table)
+            self._finish(staged, self._search(staged))
         else:
-            self._read_again(each)
+            self._read_again(staged)
         return None
 
-    def _compare(self, each: StagedRange) -> None:
+    def _compare(self, staged: StagedRange) -> None:
         """Read a range again if its table was altered since it was read."""
-        if time.monotonic() - self._described_at.get(each.facts.id, float("-inf")) < _DESCRIBE_SECONDS:
+        if time.monotonic() - self._described_at.get(staged.facts.id, float("-inf")) < _DESCRIBE_SECONDS:
             return
-        self._described_at[each.facts.id] = time.monotonic()
-        now = self._describe(each.table)
+        self._described_at[staged.facts.id] = time.monotonic()
+        now = self._describe(staged.table)
         if now is None:
-            _log.warning("A range of %s is not written: the table no longer exists in the source.", each.table)
-            self._discard([each], "the table no longer exists in the source")
-        elif not is_unaltered(each.facts.table, streamed(now)):
-            _log.warning("A range of %s is read again: the table was altered after it was read.", each.table)
-            self._altered.add(each.facts.id)
-            self._read_again(each)
+            _log.warning("A range of %s is not written: the table no longer exists in the source.", staged.table)
+            self._discard([staged], "the table no longer exists in the source")
+        elif not is_unaltered(staged.facts.table, streamed(now)):
+            _log.warning("A range of %s is read again: the table was altered after it was read.", staged.table)
+            self._altered.add(staged.facts.id)
+            self._read_again(staged)
 
-    def _read_again(self, each: StagedRange) -> None:
+    def _read_again(self, staged: StagedRange) -> None:
         if len(self._again) < self._reads.threads:
-            self._again[each.facts.id] = self._reads.read(each.facts.range, each.staged)
+            self._again[staged.facts.id] = self._reads.read(staged.facts.range, staged.staged)
 
     def _collect(self) -> None:
         """Take note of ranges that were read again, and have replaced themselves."""
-        for name, reading in [one for one in self._again.items() if one[1].done()]:
+        for name, reading in [entry for entry in self._again.items() if entry[1].done()]:
             del self._again[name]
-            each = next((one for one in self._known.values() if one.facts.id == name), None)
+            staged = next((staged for staged in self._known.values() if staged.facts.id == name), None)
             try:
-                found = reading.result()
+                read = reading.result()
             except (LockedError, OlderTransactionsError) as error:
                 _log.warning("A range is read again later: %s", error)
                 self._altered.discard(name)
             except CdcError as error:
-                self._note_failure(each, error)
+                self._note_failure(staged, error)
             else:
-                if each is not None and found.ended is not None:
-                    self._discard([each], f"the table cannot be read in chunks ({found.ended.value})")
+                if staged is not None and read.ended is not None:
+                    self._discard([staged], f"the table cannot be read in chunks ({read.ended.value})")
             self.look(now=True)
 
-    def _search(self, each: StagedRange) -> Search:
-        since = each.facts.range.since
-        return self._stored.now.searches.get(each.table) or Search(since, since)
+    def _search(self, staged: StagedRange) -> Search:
+        since = staged.facts.range.since
+        return self._stored.now.searches.get(staged.table) or Search(since, since)
 
-    def _write(self, lake: StagedTarget, each: StagedRange, order: Merge) -> Wrote | None:
-        facts, slices = each.facts, each.slices(_SLICE_ROWS)
+    def _write(self, lake: StagedTarget, staged: StagedRange, order: Merge) -> Wrote | None:
+        facts, slices = staged.facts, staged.slices(_SLICE_ROWS)
         at = self._slice.get(facts.id, 0)
-        search = self._numbered(each, len(slices))
+        search = self._numbered(staged, len(slices))
         failpoints.hit(failpoints.BEFORE_CHUNK_APPLY)
         ordinal = search.writing[1] + at if self._keeps_events else None
         low = search.begin(facts.range.since)
-        outcome = lake.apply_chunks(ChunkOrder(order, slices[at], low, facts.reached, ordinal, each.staged.file))
+        outcome = lake.apply_chunks(ChunkOrder(order, slices[at], low, facts.reached, ordinal, staged.staged.file))
         if outcome.error is not None:
-            self._note_failure(each, outcome.error)
+            self._note_failure(staged, outcome.error)
             return None
         failpoints.hit(failpoints.AFTER_CHUNK_APPLY)
         self._tries.pop(facts.id, None)
         is_whole = at + 1 == len(slices)
-        found = search.searched(facts.range.since, order.to_lsn)
-        found = found.with_moved(outcome.rest, facts.range.keys if is_whole else ())
+        searched = search.searched(facts.range.since, order.to_lsn)
+        searched = searched.with_moved(outcome.rest, facts.range.keys if is_whole else ())
         self._slice[facts.id] = at + 1
         rows = sum(chunk.rows for chunk in slices[at])
         if is_whole:
-            self._finish(each, found)
+            self._finish(staged, searched)
         else:
-            self._stored.now = self._stored.now.with_search(each.table, found)
-        return Wrote(each, rows, is_whole)
+            self._stored.now = self._stored.now.with_search(staged.table, searched)
+        return Wrote(staged, rows, is_whole)
 
-    def _numbered(self, each: StagedRange, writes: int) -> Search:
+    def _numbered(self, staged: StagedRange, writes: int) -> Search:
         """Return the table's search, with the ordinal of the range's first write; stored if rows are events."""
-        search, now = self._search(each), self._stored.now
-        if search.writing[0] != each.facts.id:
-            search = replace(search, writing=(each.facts.id, now.ordinal + 1))
-            state = replace(now, ordinal=now.ordinal + writes).with_search(each.table, search)
+        search, now = self._search(staged), self._stored.now
+        if search.writing[0] != staged.facts.id:
+            search = replace(search, writing=(staged.facts.id, now.ordinal + 1))
+            state = replace(now, ordinal=now.ordinal + writes).with_search(staged.table, search)
             if self._keeps_events:
                 self._stored.store(state)
             else:
                 self._stored.now = state
         return search
 
-    def _finish(self, each: StagedRange, search: Search) -> None:
+    def _finish(self, staged: StagedRange, search: Search) -> None:
         """Store what follows from a range that is in the lake table, then remove it."""
-        state, (request, number) = self._stored.now.with_search(each.table, search), each.name
+        state, (request, number) = self._stored.now.with_search(staged.table, search), staged.name
         if request == state.request.id and number:
-            state = replace(state, request=state.request.with_done(number, each.staged.rows))
+            state = replace(state, request=state.request.with_done(number, staged.staged.rows))
         self._stored.store(state)
         failpoints.hit(failpoints.BEFORE_UNSTAGING)
-        self._remove([each])
+        self._remove([staged])
 
-    def _note_failure(self, each: StagedRange | None, error: CdcError) -> None:
-        if each is None:
+    def _note_failure(self, staged: StagedRange | None, error: CdcError) -> None:
+        if staged is None:
             return
-        table = each.table
+        table = staged.table
         if isinstance(error, (NotJudgedError, LimitExceededError)):
             _log.error("%s is skipped by the incremental snapshot: %s", table, error)
             self._refuse(table, error)
         elif isinstance(error, RereadNeededError):
             _log.warning("Rows of %s could not be written to the lake and will be re-read: %s", table, error)
-            search = replace(self._search(each), again=True, moved=())
+            search = replace(self._search(staged), again=True, moved=())
             self._stored.now = self._stored.now.with_search(table, search)
             self.drop_tables(lambda name: name == table, error.message)
         else:
-            self._tries[each.facts.id] += 1
+            self._tries[staged.facts.id] += 1
             _log.warning("Rows of %s could not be written to the lake: %s", table, error)
-            if self._tries[each.facts.id] >= MAX_TRIES:
+            if self._tries[staged.facts.id] >= MAX_TRIES:
                 _log.error(
                     "%s is skipped by the incremental snapshot: %d attempts to write its rows to the lake failed. "
                     "See the log for the cause, and request the snapshot again.",
@@ -302,17 +307,17 @@ class StagedWrites:
         self.drop_tables(lambda name: name == table, error.message)
 
     def _discard(self, ranges: Iterable[StagedRange], reason: str) -> None:
-        found = list(ranges)
-        if found:
-            self._stored.discard(Discarded(*each.name, reason) for each in found)
-            self._remove(found)
+        discarded = list(ranges)
+        if discarded:
+            self._stored.discard(Discarded(*staged.name, reason) for staged in discarded)
+            self._remove(discarded)
 
     def _remove(self, ranges: Sequence[StagedRange]) -> None:
         if ranges:
-            self._staged.remove(each.staged.file for each in ranges)
-            gone = {each.staged.file.path for each in ranges}
-            self._known = {path: each for path, each in self._known.items() if path not in gone}
-            for each in ranges:
-                self._slice.pop(each.facts.id, None)
-                self._tries.pop(each.facts.id, None)
-                self._described_at.pop(each.facts.id, None)
+            self._staged.remove(staged.staged.file for staged in ranges)
+            gone = {staged.staged.file.path for staged in ranges}
+            self._known = {path: staged for path, staged in self._known.items() if path not in gone}
+            for staged in ranges:
+                self._slice.pop(staged.facts.id, None)
+                self._tries.pop(staged.facts.id, None)
+                self._described_at.pop(staged.facts.id, None)

@@ -23,6 +23,6 @@ class StoredProgress:
             self._log.write(self.now.to_json())
             self._written = self.now
 
-    def discard(self, found: Iterable[Discarded]) -> None:
+    def discard(self, discarded: Iterable[Discarded]) -> None:
         """Store that ranges are not written, before they are removed."""
-        self.store(self.now.discarding(found))
+        self.store(self.now.discarding(discarded))

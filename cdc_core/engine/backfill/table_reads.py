@@ -55,21 +55,21 @@ def read_required(
     else:
         proved.recorded.join()
     known, unusable = lake.known_and_unusable(tables) if plan.looks or only is not None else (set(), {})
-    wanted = [table for table in captured if source.selection.includes_in_snapshot(table.id)]
+    candidates = [table for table in captured if source.selection.includes_in_snapshot(table.id)]
     if plan.restarts:
-        wanted += [table for table in tables if table.id in proof.held.tables and table not in wanted]
-    if plan.looks and plan.may_read(wanted, known):
+        candidates += [table for table in tables if table.id in proof.held.tables and table not in candidates]
+    if plan.looks and plan.may_read(candidates, known):
         # Before anything is created at the source: if Java is missing, nothing remains to be removed.
         spark = snapshots.ready(spark)
     published = source.publish(tables, always=snapshots.always)
     unread: list[TableSchema] = []
     if plan.looks:
         # The stream pauses tables whose folder cannot be used; the others are not delayed.
-        readable = [table for table in wanted if table.id not in unusable and table in published.live]
+        readable = [table for table in candidates if table.id not in unusable and table in published.live]
         unread = plan.tables(readable, asked, known, published.added)
     if only is not None:
         read = {*unusable, *(table.id for table in unread if plan.reads)}
-        say_unread(lake, source, only, read=read, held=known, published=published.names)
+        say_unread(lake, source, only, read=read, known=known, published=published.names)
     unread = without_clashes(lake, unread)
     if unread and plan.reads:
         return snapshots.take(source, snapshots.ready(spark), unread, observed, later=mode.stream), None
@@ -110,7 +110,7 @@ def read_named(
     again = [table for table in others if table.id in published.added]
     again = [table for table in again if table.id in lake.known(again)]
     silent = [table.id for table in chosen if table.id not in published.names]
-    say_unread(lake, source, silent, read=(), held=(), published=published.names)
+    say_unread(lake, source, silent, read=(), known=(), published=published.names)
     chosen = [table for table in [*chosen, *again] if table in published.live]
     chosen = without_clashes(lake, chosen, named=names is not None)
     unusable = lake.known_and_unusable(chosen)[1]

@@ -77,8 +77,8 @@ class TableSnapshots:
         other tables were read.
         """
         # Described again: the publication may have been created or changed since, and is part of a table's fingerprint.
-        wanted = {table.id for table in tables}
-        now = {table.id: streamed(table) for table in source.catalog.tables(wanted.__contains__)}
+        names = {table.id for table in tables}
+        now = {table.id: streamed(table) for table in source.catalog.tables(names.__contains__)}
         tables = in_reading_order(source.catalog, [now.get(table.id, table) for table in tables], self.lake.snapshot)
         renewal, has_slot = self.renewal_for(source), source.slot().exists
         unsent = UnsentChanges(self.lake.paths, self.lake.scope, renewal if later else None)
@@ -98,12 +98,12 @@ class TableSnapshots:
             self._warn_of_misfits(ready)
             reports, refused = self._taken(source, spark, ready, observed)
         said = {table: trouble_of(error, table, self.lake.paths) for table, error in refused.items()}
-        for table, one in said.items():
+        for table, trouble in said.items():
             cause = PauseCause.CHANGES_REFUSED if isinstance(refused[table], _BY_RULES) else PauseCause.FOLDER
-            pause_unread(self.lake, {table: (one.reason, one.remedy)}, cause, "it could not be read")
-        for table, one in said.items():
+            pause_unread(self.lake, {table: (trouble.reason, trouble.remedy)}, cause, "it could not be read")
+        for table, trouble in said.items():
             if not later:
-                raise TableError(one.reason, one.remedy, str(table))
+                raise TableError(trouble.reason, trouble.remedy, str(table))
         if left and not later:
             raise still_open(left)
         self._leave_to_stream(left, "is not read yet")
@@ -124,10 +124,10 @@ class TableSnapshots:
         until the transactions have ended that it waits for.
         """
         with self.source() as source:
-            found = self._readable(source, numbers, unsent)
+            readable = self._readable(source, numbers, unsent)
             renews = self.renewal_for(source) is not None
-            errors = {**found.failed, **{table.id: still_open([table], renews=renews) for table in found.waiting}}
-            if not found.tables:
+            errors = {**readable.failed, **{table.id: still_open([table], renews=renews) for table in readable.waiting}}
+            if not readable.tables:
                 return errors
 
             def note(progress: SnapshotProgress) -> None:
@@ -136,8 +136,8 @@ class TableSnapshots:
 
             try:
                 with received("re-reading tables"):
-                    run = self._run(source, spark(), found.tables)
-                    return errors | run.reread(found.tables, found.merged, numbers, note)
+                    run = self._run(source, spark(), readable.tables)
+                    return errors | run.reread(readable.tables, readable.merged, numbers, note)
             finally:
                 self.rereads.clear()
 
@@ -150,12 +150,12 @@ class TableSnapshots:
         those of the tables' new schema versions. The error of a table that cannot be read is its result.
         """
         with self.source() as source:
-            found = self._readable(source, numbers, unsent)
-            if not found.tables:
-                return found.failed
+            readable = self._readable(source, numbers, unsent)
+            if not readable.tables:
+                return readable.failed
             with received("taking a blocking snapshot"):
-                run = self._run(source, spark(), found.tables)
-                return {**found.failed, **run.take_together(found.tables, found.merged, numbers)}
+                run = self._run(source, spark(), readable.tables)
+                return {**readable.failed, **run.take_together(readable.tables, readable.merged, numbers)}
 
     def leave_unread(self, source: Source, tables: Sequence[TableSchema]) -> None:
         """Record that the stream is to read published tables of which the lake has nothing.
@@ -176,8 +176,8 @@ class TableSnapshots:
         if not concerned:
             return
         with connect(self.lake.postgres) as connection:
-            for found in sample_misfits(connection, concerned, selection):
-                _log.warning("%s", found)
+            for misfit in sample_misfits(connection, concerned, selection):
+                _log.warning("%s", misfit)
 
     def _leave_to_stream(self, tables: Sequence[TableSchema], what: str) -> None:
         """Record that the stream is to read tables, which it does once their older transactions have ended."""
@@ -207,10 +207,10 @@ class TableSnapshots:
             custom.completed()
         return taken, run.refused
 
-    def _readable(self, source: Source, wanted: Collection[TableId], unsent: UnsentChanges) -> _Readable:
+    def _readable(self, source: Source, names: Collection[TableId], unsent: UnsentChanges) -> _Readable:
         expect_server(self.lake, source)
-        tables = [streamed(table) for table in source.catalog.tables(wanted.__contains__)]
-        gone = set(wanted) - {table.id for table in tables}
+        tables = [streamed(table) for table in source.catalog.tables(names.__contains__)]
+        gone = set(names) - {table.id for table in tables}
         failed: dict[TableId, CdcError] = {
             table: TableError(
                 f"{table} no longer exists in the source.", f"Create it again, or leave {table} out.", str(table)

@@ -13,15 +13,15 @@ from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import SignalRow
 
 
-def rows_in_changelog(held: ChangelogPosition, raw: pa.RecordBatch) -> np.ndarray | None:
+def rows_in_changelog(position: ChangelogPosition, raw: pa.RecordBatch) -> np.ndarray | None:
     """Return which rows of RAW_SCHEMA are at or before a changelog's position: bool[N], or None if none are.
 
     Rows are in commit order, so a batch whose first row is past the position is entirely new. This is the usual case,
     and it requires one comparison.
     """
-    if raw.num_rows == 0 or raw.column("commit_lsn")[0].as_py() > held.commit_lsn:
+    if raw.num_rows == 0 or raw.column("commit_lsn")[0].as_py() > position.commit_lsn:
         return None
-    return held.covers(raw.column("commit_lsn").to_numpy(), raw.column("tx_index").to_numpy())
+    return position.covers(raw.column("commit_lsn").to_numpy(), raw.column("tx_index").to_numpy())
 
 
 @dataclass(slots=True)
@@ -97,8 +97,8 @@ class Batch:
         is not complete: if its LSN were stored with the first part, a crash before the second part would lose the
         second part.
         """
-        found = [version.last_commit_before(self.open_lsn) for version in self.versions[table]]
-        return max((lsn for lsn in found if lsn is not None), default=None)
+        lsns = [version.last_commit_before(self.open_lsn) for version in self.versions[table]]
+        return max((lsn for lsn in lsns if lsn is not None), default=None)
 
     def last_commit(self, table: TableId) -> int:
         """The largest commit LSN among the table's rows."""

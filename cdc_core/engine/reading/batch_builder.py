@@ -71,26 +71,26 @@ class BatchBuilder:
         batch, self.batch = self.batch, Batch(self.batch.number + 1)
         return batch
 
-    def _add(self, found: SegmentPart) -> None:
+    def _add(self, part: SegmentPart) -> None:
         batch = self.batch
         pieces: list[tuple[TableSchema, pa.RecordBatch, Relation | None]]
-        pieces = [(run.table, run.raw, run.relation) for run in found.runs]
-        pieces += [(table, truncate_row(cut), None) for cut in found.truncates for table in cut.tables]
+        pieces = [(run.table, run.raw, run.relation) for run in part.runs]
+        pieces += [(table, truncate_row(cut), None) for cut in part.truncates for table in cut.tables]
         # In stream order, so that a table's versions are in the order in which they were in force.
         if self._signals is not None:
-            batch.signals += signal_rows(found.runs, self._signals.table)
+            batch.signals += signal_rows(part.runs, self._signals.table)
             if not self._signals.is_kept:
                 pieces = [piece for piece in pieces if piece[0].id != self._signals.table]
         for table, raw, relation in sorted(pieces, key=lambda piece: piece[1].column("seq")[0].as_py()):
             self._add_rows(table, raw, relation)
-        for own, rows in found.own_rows.items():
+        for own, rows in part.own_rows.items():
             batch.own_rows.setdefault(own, []).append(rows)
             batch.bytes += rows.nbytes
-        if found.last_commit is not None:
-            last = found.last_commit
+        if part.last_commit is not None:
+            last = part.last_commit
             batch.complete_lsn, batch.confirm_lsn = last.lsn, last.end_lsn
             batch.last_xid, batch.last_ts_us, batch.last_commit_ts_us = last.xid, last.ts_us, last.ts_us
-        batch.open_lsn = found.open_lsn
+        batch.open_lsn = part.open_lsn
 
     def _add_rows(self, table: TableSchema, raw: pa.RecordBatch, relation: Relation | None) -> None:
         known = rows_in_changelog(self._positions.get(table.id, ChangelogPosition(0)), raw)

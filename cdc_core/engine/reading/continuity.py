@@ -69,15 +69,15 @@ class Mismatch:
         return SourceError(self.message, self.remedy)
 
 
-def record_lost(recorded: int, held: int, path: str) -> Mismatch | None:
+def record_lost(recorded: int, epoch: int, path: str) -> Mismatch | None:
     """Return a mismatch if lake tables are of a later epoch than the record of the stream, or than none (0)."""
-    if held <= recorded:
+    if epoch <= recorded:
         return None
-    found = f"knows {recorded} of them" if recorded else "is missing"
+    defect = f"knows {recorded} of them" if recorded else "is missing"
     return Mismatch(
         Break.RECORD,
-        f"The lake's tables were read again {held} times after gaps in their stream, but the record of the stream in "
-        f"{path} {found}: it was removed or is an older copy, so it is not known what the tables hold.",
+        f"The lake's tables were read again {epoch} times after gaps in their stream, but the record of the stream in "
+        f"{path} {defect}: it was removed or is an older copy, so it is not known what the tables hold.",
     )
 
 
@@ -100,13 +100,13 @@ def departure(record: StreamRecord, facts: StreamFacts) -> Lsn | None:
     return None
 
 
-def judge(record: StreamRecord, facts: StreamFacts, held: Lsn, slot: str) -> Mismatch | None:
+def judge(record: StreamRecord, facts: StreamFacts, lake_lsn: Lsn, slot: str) -> Mismatch | None:
     """Return why the stream does not continue the record; None if it does.
 
-    ``held`` is the lowest LSN at which a history has everything that the lake's tables hold, ``slot`` the configured
-    name. A missing slot is a mismatch only if the position of one is recorded.
+    ``lake_lsn`` is the lowest LSN at which a history has everything that the lake's tables hold, ``slot`` the
+    configured name. A missing slot is a mismatch only if the position of one is recorded.
     """
-    return _judge_server(record, facts) or _judge_history(record, facts, held) or _judge_slot(record, facts, slot)
+    return _judge_server(record, facts) or _judge_history(record, facts, lake_lsn) or _judge_slot(record, facts, slot)
 
 
 def _judge_server(record: StreamRecord, facts: StreamFacts) -> Mismatch | None:
@@ -127,8 +127,8 @@ def _judge_server(record: StreamRecord, facts: StreamFacts) -> Mismatch | None:
     return None
 
 
-def _judge_history(record: StreamRecord, facts: StreamFacts, held: Lsn) -> Mismatch | None:
-    reach = max(record.confirmed, held)
+def _judge_history(record: StreamRecord, facts: StreamFacts, lake_lsn: Lsn) -> Mismatch | None:
+    reach = max(record.confirmed, lake_lsn)
     left = departure(record, facts)
     if left is not None and left < reach:
         return Mismatch(
@@ -156,17 +156,17 @@ def _judge_slot(record: StreamRecord, facts: StreamFacts, slot: str) -> Mismatch
             "missing.",
             f"Set slot.name={record.slot}. Otherwise: {_REREAD}",
         )
-    found = facts.slot
-    if not found.exists or found.confirmed_lsn is None:
+    state = facts.slot
+    if not state.exists or state.confirmed_lsn is None:
         return Mismatch(
             Break.SLOT_MISSING,
             f"Replication slot {slot} no longer exists, and lake tables depend on it: changes since its "
             "last confirmed position are lost.",
         )
-    if found.confirmed_lsn > record.confirmed:
+    if state.confirmed_lsn > record.confirmed:
         return Mismatch(
             Break.SLOT_AHEAD,
-            f"Slot {slot} is at {found.confirmed_lsn}, but this lake has never confirmed more than {record.confirmed}: "
+            f"Slot {slot} is at {state.confirmed_lsn}, but this lake has never confirmed more than {record.confirmed}: "
             "the slot was read by another consumer, advanced, or created again, and the changes in between are "
             "missing.",
             f"Make sure that nothing else uses the slot. {_REREAD}",
@@ -188,12 +188,12 @@ class CommitWatch:
         self._expected = expected
         self._slot = slot
 
-    def note(self, found: SortedSegment) -> None:
+    def note(self, segment: SortedSegment) -> None:
         """Check the transactions of a segment. Raises BrokenStreamError before anything later is used."""
         expected = self._expected
         if expected is None:
             return
-        marks = found.transactions
+        marks = segment.transactions
         # A transaction is checked where it begins, so that no part of a later one is used.
         late = np.flatnonzero(marks.column("commit_lsn").to_numpy() >= int(expected.lsn))
         if not len(late):

@@ -33,26 +33,26 @@ class DeliveredFilter:
         self._left_at_lsn = 0 if delivered.part is None else delivered.part.at_lsn or 0
         self._is_past = False
 
-    def rest(self, found: SortedSegment) -> SortedSegment:
+    def rest(self, segment: SortedSegment) -> SortedSegment:
         """Return the segment without delivered changes."""
-        self._is_past = self._is_past or self._begins_past(found)
+        self._is_past = self._is_past or self._begins_past(segment)
         if self._is_past:
-            return found
-        runs = [replace(run, raw=_kept(run.raw, self._is_new(run.raw))) for run in found.runs]
+            return segment
+        runs = [replace(run, raw=_kept(run.raw, self._is_new(run.raw))) for run in segment.runs]
         return replace(
-            found,
+            segment,
             runs=[run for run in runs if run.raw.num_rows],
-            truncates=[each for each in map(self._truncate, found.truncates) if each is not None],
-            messages=[each for each in found.messages if not self._has_message(each)],
-            transactions=_kept(found.transactions, self._is_new_mark(found.transactions)),
+            truncates=[truncate for truncate in map(self._truncate, segment.truncates) if truncate is not None],
+            messages=[message for message in segment.messages if not self._has_message(message)],
+            transactions=_kept(segment.transactions, self._is_new_mark(segment.transactions)),
         )
 
-    def _begins_past(self, found: SortedSegment) -> bool:
+    def _begins_past(self, segment: SortedSegment) -> bool:
         """Whether a segment begins with a transaction after those that were delivered: then all later ones do."""
-        commits = [int(run.raw.column("commit_lsn")[0].as_py()) for run in found.runs if run.raw.num_rows]
-        commits += [one.commit_lsn for one in found.truncates]
-        commits += [one.lsn if one.commit_lsn is None else one.commit_lsn for one in found.messages]
-        commits += [int(each) for each in found.transactions.column("commit_lsn").to_numpy()[:1]]
+        commits = [int(run.raw.column("commit_lsn")[0].as_py()) for run in segment.runs if run.raw.num_rows]
+        commits += [truncate.commit_lsn for truncate in segment.truncates]
+        commits += [message.lsn if message.commit_lsn is None else message.commit_lsn for message in segment.messages]
+        commits += [int(lsn) for lsn in segment.transactions.column("commit_lsn").to_numpy()[:1]]
         return bool(commits) and min(commits) > self._delivered.last_lsn
 
     def _is_new_mark(self, marks: pa.RecordBatch) -> np.ndarray:
@@ -154,17 +154,17 @@ class _Search:
         self._before = self._at = 0
         self._changes_key = self._is_truncate = False
 
-    def note(self, found: SortedSegment) -> bool:
+    def note(self, segment: SortedSegment) -> bool:
         """Look at a segment; returns whether enough is known."""
-        marks = found.transactions
+        marks = segment.transactions
         commits, xids = (marks.column(name).to_numpy() for name in ("commit_lsn", "xid"))
         if self._commit_lsn is None:
             mine = np.flatnonzero((xids == self._offset.xid) & (commits >= int(self._after)))
             if len(mine):
                 self._commit_lsn = int(commits[mine[0]])
-        for run in found.runs:
+        for run in segment.runs:
             self._note_rows(run)
-        for truncate in found.truncates:
+        for truncate in segment.truncates:
             if truncate.commit_lsn == self._commit_lsn:
                 self._note_truncate(truncate)
         kinds = marks.column("kind").to_numpy()

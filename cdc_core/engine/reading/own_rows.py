@@ -25,29 +25,29 @@ class OwnRows:
     ) -> None:
         self.wants_message, self._marks = wants_message, marks
 
-    def of(self, found: SortedSegment) -> dict[StreamTable, pa.Table]:
+    def of(self, segment: SortedSegment) -> dict[StreamTable, pa.Table]:
         """Return the rows of a segment, in stream order; tables without any are left out."""
         rows = {}
-        messages = [each for each in found.messages if self.wants_message(each.prefix)]
+        messages = [message for message in segment.messages if self.wants_message(message.prefix)]
         if messages:
             rows[StreamTable.MESSAGES] = _messages(messages, now_us())
-        marks = [] if self._marks is None else self._marks(found)
+        marks = [] if self._marks is None else self._marks(segment)
         if marks:
             rows[StreamTable.TRANSACTIONS] = _transactions(marks)
         return rows
 
 
 def _messages(messages: Sequence[LogicalMessage], received_us: int) -> pa.Table:
-    lsns = [each.lsn for each in messages]
-    times = [each.commit_ts_us if each.transactional else received_us for each in messages]
+    lsns = [message.lsn for message in messages]
+    times = [message.commit_ts_us if message.transactional else received_us for message in messages]
     return _table(
         StreamTable.MESSAGES,
-        [each.prefix for each in messages],
-        [each.content for each in messages],
-        [each.transactional for each in messages],
+        [message.prefix for message in messages],
+        [message.content for message in messages],
+        [message.transactional for message in messages],
         lsns,
-        [each.xid for each in messages],
-        [each.lsn if each.commit_lsn is None else each.commit_lsn for each in messages],
+        [message.xid for message in messages],
+        [message.lsn if message.commit_lsn is None else message.commit_lsn for message in messages],
         lsns,
         times,
     )
@@ -56,14 +56,14 @@ def _messages(messages: Sequence[LogicalMessage], received_us: int) -> pa.Table:
 def _transactions(marks: Sequence[TransactionMark]) -> pa.Table:
     return _table(
         StreamTable.TRANSACTIONS,
-        [each.id for each in marks],
-        [each.status for each in marks],
-        [None if each.counts is None else each.counts.total for each in marks],
-        [each.collections for each in marks],
-        [each.xid for each in marks],
-        [each.commit_lsn for each in marks],
-        [int(each.counts is not None) for each in marks],
-        [each.commit_ts_us for each in marks],
+        [mark.id for mark in marks],
+        [mark.status for mark in marks],
+        [None if mark.counts is None else mark.counts.total for mark in marks],
+        [mark.collections for mark in marks],
+        [mark.xid for mark in marks],
+        [mark.commit_lsn for mark in marks],
+        [int(mark.counts is not None) for mark in marks],
+        [mark.commit_ts_us for mark in marks],
     )
 
 

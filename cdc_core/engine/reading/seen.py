@@ -38,28 +38,28 @@ class Seen:
         self.last_xid: int | None = None
         self.last: LastChange | None = None
 
-    def note(self, found: SortedSegment) -> None:
+    def note(self, segment: SortedSegment) -> None:
         """Count a segment."""
-        marks = found.transactions
+        marks = segment.transactions
         ended = np.flatnonzero(marks.column("kind").to_numpy() == _COMMIT)
         if len(ended):
             self.last_xid = int(marks.column("xid")[int(ended[-1])].as_py())
             self.transactions += len(ended)
-        messages = [message for message in found.messages if self._wants_message(message.prefix)]
-        self.filtered += found.row_messages - found.captured_rows - len(found.truncates)
-        self.filtered += len(found.messages) - len(messages)
+        messages = [message for message in segment.messages if self._wants_message(message.prefix)]
+        self.filtered += segment.row_messages - segment.captured_rows - len(segment.truncates)
+        self.filtered += len(segment.messages) - len(messages)
         names = ("seq", "lsn", "commit_lsn", "xid", "commit_ts_us")
         lasts = []
-        for run in (each for each in found.runs if each.raw.num_rows):
+        for run in (run for run in segment.runs if run.raw.num_rows):
             seq, *place = (int(run.raw.column(name)[run.raw.num_rows - 1].as_py()) for name in names)
             lasts.append(LastChange(seq, str(run.table.id), *place))
         lasts += [
             LastChange(cut.seq, str(cut.tables[-1].id), cut.lsn, cut.commit_lsn, cut.xid, cut.commit_ts_us)
-            for cut in found.truncates
+            for cut in segment.truncates
         ]
         lasts += [_of_message(message) for message in messages[-1:]]
         if lasts:
-            self.last = max(lasts, key=lambda each: each.seq)
+            self.last = max(lasts, key=lambda change: change.seq)
 
 
 def _of_message(message: LogicalMessage) -> LastChange:

@@ -42,22 +42,22 @@ class SegmentPart:
 
 
 def parts_of(
-    found: SortedSegment, still_open: OpenTransaction | None, own_rows: Mapping[StreamTable, pa.Table]
+    segment: SortedSegment, still_open: OpenTransaction | None, own_rows: Mapping[StreamTable, pa.Table]
 ) -> list[SegmentPart]:
     """Divide a segment at its last commit, if it ends inside of a transaction (``still_open``) that begins after it."""
-    last, lsn = _last_commit(found), None if still_open is None else still_open.commit_lsn
+    last, lsn = _last_commit(segment), None if still_open is None else still_open.commit_lsn
     if lsn is None or last is None:
-        return [SegmentPart(found.runs, found.truncates, last, lsn, own_rows)]
+        return [SegmentPart(segment.runs, segment.truncates, last, lsn, own_rows)]
     ended = SegmentPart(
-        [run for run in (_rows_of(each, lsn, False) for each in found.runs) if run.raw.num_rows],
-        [each for each in found.truncates if each.commit_lsn != lsn],
+        [run for run in (_rows_of(run, lsn, False) for run in segment.runs) if run.raw.num_rows],
+        [truncate for truncate in segment.truncates if truncate.commit_lsn != lsn],
         last,
         None,
         _own_rows_of(own_rows, lsn, False),
     )
     begun = SegmentPart(
-        [run for run in (_rows_of(each, lsn, True) for each in found.runs) if run.raw.num_rows],
-        [each for each in found.truncates if each.commit_lsn == lsn],
+        [run for run in (_rows_of(run, lsn, True) for run in segment.runs) if run.raw.num_rows],
+        [truncate for truncate in segment.truncates if truncate.commit_lsn == lsn],
         None,
         lsn,
         _own_rows_of(own_rows, lsn, True),
@@ -81,10 +81,10 @@ def _own_rows_of(own_rows: Mapping[StreamTable, pa.Table], lsn: int, inside: boo
     return parts
 
 
-def _last_commit(found: SortedSegment) -> LastTransaction | None:
-    if found.last_commit_lsn is None or found.last_commit_end_lsn is None:
+def _last_commit(segment: SortedSegment) -> LastTransaction | None:
+    if segment.last_commit_lsn is None or segment.last_commit_end_lsn is None:
         return None
-    marks = found.transactions
+    marks = segment.transactions
     ended = int(np.flatnonzero(marks.column("kind").to_numpy() == ord("C"))[-1])
     xid, ts_us = marks.column("xid")[ended].as_py(), marks.column("commit_ts_us")[ended].as_py()
-    return LastTransaction(found.last_commit_lsn, found.last_commit_end_lsn, xid, ts_us)
+    return LastTransaction(segment.last_commit_lsn, segment.last_commit_end_lsn, xid, ts_us)

@@ -31,7 +31,7 @@ class Tap(Protocol):
     def has_room(self) -> bool:
         """Whether more segments may be put."""
 
-    def put(self, found: SortedSegment) -> None:
+    def put(self, segment: SortedSegment) -> None:
         """Take a segment."""
 
     def note_silence(self, wal_end: int) -> None:
@@ -66,15 +66,17 @@ class SegmentSorter:
 
     def parts(self, segment: Segment) -> Iterator[SegmentPart]:
         """Return a segment of pgoutput's messages in parts. Raises BrokenStreamError."""
-        found = sort_segment(segment, self._state, self._describe)
-        self.seen.note(found)
+        sorted_segment = sort_segment(segment, self._state, self._describe)
+        self.seen.note(sorted_segment)
         if self._watch is not None:
-            self._watch.note(found)
+            self._watch.note(sorted_segment)
         if self._tap is not None:
-            self._tap.put(found)
+            self._tap.put(sorted_segment)
         if self._delivered is not None:
-            found = self._delivered.rest(found)
-        yield from parts_of(found, self._state.open, {} if self._own_rows is None else self._own_rows.of(found))
+            sorted_segment = self._delivered.rest(sorted_segment)
+        yield from parts_of(
+            sorted_segment, self._state.open, {} if self._own_rows is None else self._own_rows.of(sorted_segment)
+        )
 
     def note_silence(self, wal_end: int) -> None:
         """Every segment before this end of the server's WAL was sorted."""

@@ -279,8 +279,8 @@ class SlotReader:
             except queue.Empty:
                 segment = None
             if segment is not None:
-                for each in self._translator.feed(segment):
-                    for part in self._sorter.parts(each):
+                for translated in self._translator.feed(segment):
+                    for part in self._sorter.parts(translated):
                         self._add(part)
                         self._hand_over_if_due()
                     self._wait_for_room()

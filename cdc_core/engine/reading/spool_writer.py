@@ -39,16 +39,16 @@ class SpoolWriter:
 
     def add(self, files: VersionFiles, relation: Relation, raw: pa.RecordBatch, size: int) -> None:
         """Add rows of one table version; ``size`` is ``raw.nbytes``, which costs too much to compute twice."""
-        held = self._held.get(id(files))
-        if held is not None and held.relation != relation:
+        buffer = self._held.get(id(files))
+        if buffer is not None and buffer.relation != relation:
             self._write(id(files))
-            held = None
-        if held is None:
-            held = self._held[id(files)] = _Held(files, relation)
-        held.parts.append(raw)
-        held.size += size
+            buffer = None
+        if buffer is None:
+            buffer = self._held[id(files)] = _Held(files, relation)
+        buffer.parts.append(raw)
+        buffer.size += size
         self._bytes += size
-        if held.size >= _FILE_BYTES:
+        if buffer.size >= _FILE_BYTES:
             self._write(id(files))
         if self._bytes >= _HELD_BYTES:
             self.flush()
@@ -65,11 +65,11 @@ class SpoolWriter:
             self._write(number)
 
     def _write(self, number: int) -> None:
-        held = self._held.pop(number)
-        self._bytes -= held.size
-        files, parts = held.files, held.parts
+        buffer = self._held.pop(number)
+        self._bytes -= buffer.size
+        files, parts = buffer.files, buffer.parts
         raw = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
         if self._plan.has_masks(files.table):
-            files.paths.extend(self._spool.write_changes(self._plan.typer(files.table), held.relation, raw))
+            files.paths.extend(self._spool.write_changes(self._plan.typer(files.table), buffer.relation, raw))
         else:
-            files.paths.append(self._spool.write_raw(held.relation, files.table, raw))
+            files.paths.append(self._spool.write_raw(buffer.relation, files.table, raw))

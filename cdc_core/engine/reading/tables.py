@@ -59,10 +59,10 @@ class TableRegistry:
             self._names[seen] = None
         if not is_captured:
             return None
-        found = self._catalog.resolve_relation(relation)
-        entered = self._enter(found.announced, attnums(found.current))
+        resolved = self._catalog.resolve_relation(relation)
+        entered = self._enter(resolved.announced, attnums(resolved.current))
         with self._lock:
-            self._resolved.setdefault((name, entered.version), found.current)
+            self._resolved.setdefault((name, entered.version), resolved.current)
         return entered
 
     def resolved_at(self, version: TableSchema) -> TableSchema | None:

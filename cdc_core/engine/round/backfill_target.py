@@ -98,5 +98,5 @@ class BackfillTarget:
         version = None if outcome.applied is None else outcome.applied.version
         self._states.of(target.table.id).chunks_written(target.to_lsn, version, refused=bool(outcome.refused))
         if outcome.refused:
-            found = (target.table.id, f"{outcome.refused:,}", told(outcome.reasons))
-            _log.warning("%s: %s rows that were read are in quarantine (%s).", *found)
+            details = (target.table.id, f"{outcome.refused:,}", told(outcome.reasons))
+            _log.warning("%s: %s rows that were read are in quarantine (%s).", *details)

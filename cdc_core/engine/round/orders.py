@@ -90,7 +90,9 @@ class Orders:
         merge_state, known = self._states.of(table), self._known(table)
         versions = merge_state.versions
         number = 0 if versions.schema_version is None else versions.schema_version.number
-        is_mixed = merge_state.backlog is not None or any(each != number for each in numbers) or bool(versions.pending)
+        is_mixed = (
+            merge_state.backlog is not None or any(version != number for version in numbers) or bool(versions.pending)
+        )
         is_mixed |= merge_state.waiting
         return TargetSchema(
             known,
@@ -113,14 +115,14 @@ class Orders:
     def _with_replays(
         self, orders: list[SliceOrder], to_lsn: int, replays: Mapping[TableId, Replay]
     ) -> list[SliceOrder]:
-        given = {order.table: order for order in orders}
+        by_table = {order.table: order for order in orders}
         for table, replay in replays.items():
             merge_state = self._states.of(table)
             if merge_state.versions.holds_back:
                 continue
-            order = given.get(table) or self._order(table, max(to_lsn, just_after(merge_state.merged or 0)))
-            given[table] = order.with_replay(replay)
-        return list(given.values())
+            order = by_table.get(table) or self._order(table, max(to_lsn, just_after(merge_state.merged or 0)))
+            by_table[table] = order.with_replay(replay)
+        return list(by_table.values())
 
     def _known(self, table: TableId) -> TableSchema:
         schema_version = self._states.of(table).versions.schema_version

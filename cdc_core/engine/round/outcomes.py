@@ -31,8 +31,8 @@ def merge_report(outcome: SliceOutcome, applied: Applied) -> MergeReport:
 def refused(outcomes: Sequence[SliceOutcome], merges: Sequence[MergeReport]) -> tuple[CheckReport, ...]:
     """The judgements of slices that were not merged; of one that could not be judged, that nothing of it passed."""
     merged = {merge.table for merge in merges}
-    found = (o.done.check or _not_judged(o) for o in outcomes if o.table not in merged)
-    return tuple(check for check in found if check is not None)
+    judgements = (o.done.check or _not_judged(o) for o in outcomes if o.table not in merged)
+    return tuple(check for check in judgements if check is not None)
 
 
 def _not_judged(outcome: SliceOutcome) -> CheckReport | None:
@@ -44,8 +44,8 @@ def _not_judged(outcome: SliceOutcome) -> CheckReport | None:
 
 def cpu_parts(outcomes: Sequence[SliceOutcome]) -> dict[str, float]:
     """CPU-seconds of the round's tasks by part."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for outcome in outcomes:
         for part, seconds in outcome.timings.cpu_seconds.items():
-            found[part] = found.get(part, 0.0) + seconds
-    return found
+            totals[part] = totals.get(part, 0.0) + seconds
+    return totals

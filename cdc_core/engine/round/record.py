@@ -82,22 +82,22 @@ class Cuts:
 
     def _has_caught_up(self, lsn: int) -> bool:
         """Whether a table that was ahead of the newest round is not ahead of ``lsn``."""
-        ahead = {each.table for each in self._last or () if each.state is TableState.AHEAD}
+        ahead = {recorded.table for recorded in self._last or () if recorded.state is TableState.AHEAD}
         return bool(ahead) and any(
-            each.table in ahead and each.state is not TableState.AHEAD for each in self.tables_at(lsn)
+            recorded.table in ahead and recorded.state is not TableState.AHEAD for recorded in self.tables_at(lsn)
         )
 
     def tables_at(self, lsn: int) -> tuple[RecordedTable, ...]:
         """Return the state of every known table at an LSN, ordered by name."""
-        found = []
-        for table, merge_state in sorted(self._merge_states, key=lambda each: each[0]):
+        recorded = []
+        for table, merge_state in sorted(self._merge_states, key=lambda entry: entry[0]):
             overlap = self._merge_states.overlap(table)
             state = state_at(merge_state, None if overlap is None else overlap.lsn, lsn)
             is_current = state is TableState.CURRENT
             version = merge_state.version if is_current else None
             identity = merge_state.identity if is_current else None
-            found.append(RecordedTable(table, state, version, merge_state.token, merge_state.shown, identity))
-        return tuple(found)
+            recorded.append(RecordedTable(table, state, version, merge_state.token, merge_state.shown, identity))
+        return tuple(recorded)
 
     def _begin(self) -> None:
         """Load the newest recorded round of earlier runs."""

@@ -149,7 +149,7 @@ class Rounds:
     def _note_merges(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[MergeReport]:
         self.has_rest = any(outcome.waits for outcome in outcomes)
         pairs = zip(orders, outcomes, strict=True)
-        return [merge for one in pairs if (merge := self._note_merge(*one)) is not None]
+        return [merge for pair in pairs if (merge := self._note_merge(*pair)) is not None]
 
     def _note_merge(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""

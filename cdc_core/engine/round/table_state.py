@@ -40,12 +40,12 @@ class MergeStates:
 
     def open(self, tables: Iterable[TableId]) -> None:
         """Load the merge states of several tables in parallel."""
-        wanted = list(tables)
+        names = list(tables)
         with ThreadPoolExecutor(_THREADS) as pool:
             # In parallel only what concerns one table's folders: the schema versions may be used by one thread only.
-            failed = list(pool.map(self._complete_events, wanted))
-            found = list(pool.map(self._read, wanted, failed))
-        for table, (merge_state, in_force) in zip(wanted, found, strict=True):
+            failed = list(pool.map(self._complete_events, names))
+            states = list(pool.map(self._read, names, failed))
+        for table, (merge_state, in_force) in zip(names, states, strict=True):
             merge_state.versions = self._watch.schema_versions.open(table, in_force)
             self._take_up(table)
             self._known[table] = merge_state
@@ -112,14 +112,14 @@ class MergeStates:
         for table, merge_state in sorted(due, key=lambda pair: pair[1].checked_at)[:_MAINTAINED_TABLES]:
             merge_state.checked_at = now
             try:
-                found = None if merge_state.version is None else self._table(table).position()
+                position = None if merge_state.version is None else self._table(table).position()
             except UnreadableError:
                 continue  # its next merge reports it
-            if found is None or found.version is None:
+            if position is None or position.version is None:
                 continue
-            if found.place == (merge_state.token, merge_state.shown):
-                self._note_foreign(table, found.identity, found.version)
-                merge_state.seen(found.version, found.identity, merge_state.shown)
+            if position.place == (merge_state.token, merge_state.shown):
+                self._note_foreign(table, position.identity, position.version)
+                merge_state.seen(position.version, position.identity, merge_state.shown)
 
     def merge_done(self, order: SliceOrder, outcome: SliceOutcome) -> None:
         """A slice of a table was merged (``MergeState.merge_done``)."""
@@ -134,16 +134,18 @@ class MergeStates:
         A table with an earlier one is an older copy: it is to be re-read, because the slot does not send again what
         such a copy of it and of its changelog lacks.
         """
-        for one in recorded:
-            known = self._known.get(one.table)
-            is_same = known is not None and one.identity is not None and known.identity == one.identity
-            if known is None or not is_same or known.version is None or one.version is None:
+        for entry in recorded:
+            known = self._known.get(entry.table)
+            is_same = known is not None and entry.identity is not None and known.identity == entry.identity
+            if known is None or not is_same or known.version is None or entry.version is None:
                 continue
-            if known.version < one.version:
-                reason = f"its folder has version {known.version}, but version {one.version} was written: an older copy"
-                self._watch.pauses.want_reread(one.table, reason)
+            if known.version < entry.version:
+                reason = (
+                    f"its folder has version {known.version}, but version {entry.version} was written: an older copy"
+                )
+                self._watch.pauses.want_reread(entry.table, reason)
             else:
-                self._warn_of(one.table, self._table(one.table).foreign_commit(one.version, known.version))
+                self._warn_of(entry.table, self._table(entry.table).foreign_commit(entry.version, known.version))
 
     def _note_foreign(self, table: TableId, identity: str | None, upto: int) -> None:
         known = self._known[table]
@@ -212,13 +214,13 @@ class MergeStates:
 
     def _read_commits(self, table: TableId) -> tuple[MergeState, int | None]:
         """As ``_read``. Raises UnreadableError."""
-        found = self._table(table).position(is_complete=True)
-        found.check_mode(self._options.delete_modes.of(table))
-        if found.lacks_changelog:
+        position = self._table(table).position(is_complete=True)
+        position.check_mode(self._options.delete_modes.of(table))
+        if position.lacks_changelog:
             _log.warning("%s: its changelog no longer exists: a new one is begun, without the earlier changes.", table)
-        taken = self._snapshots.get((table, found.place.merge_token))
-        merge_state = MergeState.at(found, taken, has_quarantine=self._table(table).has_quarantine())
-        return merge_state, found.schema_version
+        taken = self._snapshots.get((table, position.place.merge_token))
+        merge_state = MergeState.at(position, taken, has_quarantine=self._table(table).has_quarantine())
+        return merge_state, position.schema_version
 
     def _table(self, table: TableId) -> LakeTable:
         return LakeTable(self._paths, self._scope, table)

@@ -97,13 +97,13 @@ class Upkeep:
         """Wait for the next order; None at the end."""
         with self._changed:
             while True:
-                found = next((order for order in self._line if order.path not in self._held), None)
-                if self._closes_at is not None and (found is None or time.monotonic() >= self._closes_at):
+                order = next((order for order in self._line if order.path not in self._held), None)
+                if self._closes_at is not None and (order is None or time.monotonic() >= self._closes_at):
                     return None
-                if found is not None:
-                    del self._line[found]
-                    self._active = found.path
-                    return found
+                if order is not None:
+                    del self._line[order]
+                    self._active = order.path
+                    return order
                 self._changed.wait()
 
     def _pause(self, seconds: float) -> None:

@@ -62,15 +62,15 @@ class CatalogueWatch:
         marks = self._catalogue.fingerprints({oid for oid, _, _ in known})
         self._dropped_plans = self._versions.dropped_plans
         for oid, table, state in known:
-            found = marks.get(oid)
+            fingerprint = marks.get(oid)
             if state.paused is not None:
                 self._look_at_paused(table, state, state.paused)
                 continue
             # A table that no longer exists may be created again at any time.
             seen = state.seen
-            if found is not None and seen is not None and seen.is_exact and seen.is_same(found):
+            if fingerprint is not None and seen is not None and seen.is_exact and seen.is_same(fingerprint):
                 continue
-            self._look(table, state, found, wal_lsn)
+            self._look(table, state, fingerprint, wal_lsn)
 
     def poll_if_altered(self, wal_lsn: Callable[[], int]) -> None:
         """As ``poll``, but only if values may have changed without an event since the last call. One small query.
@@ -100,14 +100,14 @@ class CatalogueWatch:
         )
 
     def _look(
-        self, table: TableId, state: TableVersions, found: Fingerprint | None, wal_lsn: Callable[[], int]
+        self, table: TableId, state: TableVersions, fingerprint: Fingerprint | None, wal_lsn: Callable[[], int]
     ) -> None:
         """Handle a table whose fingerprint changed, or that no longer exists."""
         current = self._catalogue.current(table)
         # Queried after the catalogue: every change visible there was committed before this LSN.
         lsn = wal_lsn()
         decision = self._decisions.decide(state, None, current)
-        self._versions.note_seen(table, found if current is None else current.fingerprint)
+        self._versions.note_seen(table, fingerprint if current is None else current.fingerprint)
         if decision.verdict is not Verdict.FOLLOW:
             self._pauses.hold_back(table, decision, lsn)
         elif current is not None:

@@ -42,7 +42,7 @@ class SchemaDecisions:
         """
         assert state.schema_version is not None
         base = state.schema_version.table
-        captured = {name for each in (base, announced, current) if each for name in self._steps.captured(each)}
+        captured = {name for version in (base, announced, current) if version for name in self._steps.captured(version)}
         decision = decide(
             base,
             announced,

@@ -39,7 +39,7 @@ class KnownTables:
 
     def holders(self, oids: set[int]) -> dict[int, list[TableId]]:
         """Return, by oid, the lake tables that were read from these tables; also names that are not opened."""
-        found: dict[int, list[TableId]] = {}
+        tables: dict[int, list[TableId]] = {}
         for table in self.opened.keys() | self.histories.keys():
             state = self.opened.get(table)
             if state is None:
@@ -47,5 +47,5 @@ class KnownTables:
             else:
                 versions = [] if state.schema_version is None else [state.schema_version]
             for oid in {version.table.oid for version in versions} & oids:
-                found.setdefault(oid, []).append(table)
-        return found
+                tables.setdefault(oid, []).append(table)
+        return tables

@@ -29,13 +29,13 @@ def note_names(tables: KnownTables, pauses: Pauses, seen: Iterable[SeenName]) ->
 
     ``seen`` is in the order of the stream. Raises SourceError or TransientError.
     """
-    wanted = [each for each in seen if each.oid]
-    holders = tables.holders({each.oid for each in wanted}) if wanted else {}
-    for each in wanted:
-        for table in holders.get(each.oid, ()):
-            if table != each.name:
-                pauses.owe_reread(table, f"it was changed while its name was {each.name}")
-            elif not each.is_captured:
+    identified = [seen_name for seen_name in seen if seen_name.oid]
+    holders = tables.holders({seen_name.oid for seen_name in identified}) if identified else {}
+    for seen_name in identified:
+        for table in holders.get(seen_name.oid, ()):
+            if table != seen_name.name:
+                pauses.owe_reread(table, f"it was changed while its name was {seen_name.name}")
+            elif not seen_name.is_captured:
                 pauses.owe_reread(table, "it was changed while it was not captured")
-    if wanted:
+    if identified:
         pauses.find_returned()

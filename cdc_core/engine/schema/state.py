@@ -71,11 +71,11 @@ class TableVersions:
         """The steps not yet applied to the lake table."""
         if self.schema_version is None or not self.in_force:
             return ()
-        found: list[SchemaStep] = []
+        steps: list[SchemaStep] = []
         at: int | None = self.schema_version.number
         while at is not None and at != self.in_force:
             if at not in self.steps:
                 return ()
-            found.append(self.steps[at])
+            steps.append(self.steps[at])
             at = self.schema_versions[at].parent
-        return tuple(reversed(found)) if at is not None else ()
+        return tuple(reversed(steps)) if at is not None else ()

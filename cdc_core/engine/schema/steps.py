@@ -30,26 +30,26 @@ class SchemaSteps:
         """Return how to read change rows of each schema version that the table has had."""
         if state.schema_version is None:
             return {}
-        target, found = state.schema_version, {}
+        target, views = state.schema_version, {}
         for number, schema_version in state.schema_versions.items():
             steps = self.way(state, number, target)
-            found[number] = SchemaView(self.captured(schema_version.table), schema_version.table, steps)
-        return found
+            views[number] = SchemaView(self.captured(schema_version.table), schema_version.table, steps)
+        return views
 
     def way(self, state: TableVersions, number: int, target: SchemaVersion) -> tuple[SchemaStep, ...] | None:
         """Return the steps from a version to ``target``: none if rows of both are read alike, None without a way."""
         if number == target.number:
             return ()
-        schema_version, found, at = state.schema_versions[number].table, list[SchemaStep](), target
+        schema_version, steps, at = state.schema_versions[number].table, list[SchemaStep](), target
         # From parent to parent: a schema version that was decided but never applied is not an ancestor of the target.
         while at.parent is not None and at.number != number:
             step = state.steps.get(at.number) or self._stored_step(state, at.number)
             if step is None:
                 break
-            found.append(step)
+            steps.append(step)
             at = state.schema_versions[at.parent]
         if at.number == number:
-            return tuple(reversed(found))
+            return tuple(reversed(steps))
         return () if same_layout(schema_version, target.table) and same_columns(schema_version, target.table) else None
 
     def has_ways(self, state: TableVersions) -> bool:
@@ -61,43 +61,43 @@ class SchemaSteps:
     def step(self, state: TableVersions, name: TableId, schema_version: SchemaVersion) -> SchemaStep:
         """Return the step to a schema version from its parent; ``schema_version`` has a projection."""
         assert schema_version.projection is not None
-        types = {each.name: each.type for each in self._lake_fields(state, name, schema_version.parent or 0)}
+        types = {field.name: field.type for field in self._lake_fields(state, name, schema_version.parent or 0)}
         before = state.schema_versions.get(schema_version.parent or 0)
         if schema_version.number <= state.in_force and before is not None:
             # A step of an earlier run: the lake table has changed since, and its names may now be those of other
             # columns.
             types |= {column.name: self.lake_type(column) for column in before.table.columns}
         columns = []
-        for each in schema_version.projection:
-            if each.column is None:
-                kind = types.get(each.source or "", pa.string())
-                columns.append(StepColumn(each.name, each.source, kind))
+        for projected in schema_version.projection:
+            if projected.column is None:
+                kind = types.get(projected.source or "", pa.string())
+                columns.append(StepColumn(projected.name, projected.source, kind))
                 continue
-            natural = resolve(each.column, self._plan.types).natural
+            natural = resolve(projected.column, self._plan.types).natural
             value = text = None
-            if each.source is None and each.fill is not None:
-                converted = natural.convert(pa.array([each.fill], pa.string()))
+            if projected.source is None and projected.fill is not None:
+                converted = natural.convert(pa.array([projected.fill], pa.string()))
                 value = converted.values[0]
-                text = each.fill if not value.is_valid else None
-            columns.append(StepColumn(each.name, each.source, natural.arrow_type, value, text))
+                text = projected.fill if not value.is_valid else None
+            columns.append(StepColumn(projected.name, projected.source, natural.arrow_type, value, text))
         return SchemaStep(schema_version.number, tuple(columns))
 
     def lake_columns(self, state: TableVersions, table: TableId) -> list[str]:
         """Return the names of the lake table's data columns in the schema version decided last."""
         number = 0 if state.schema_version is None else state.schema_version.number
-        return [each.name for each in self._lake_fields(state, table, number)]
+        return [field.name for field in self._lake_fields(state, table, number)]
 
     def masked(self, columns: Sequence[Projected], table: TableSchema) -> tuple[Projected, ...]:
         """Return the projection with the constants of masked columns masked: it is stored, as the lake's rows are."""
         mappers = {plan.name: plan.mapper for plan in plan_columns(table, self._plan.selection)}
         out = []
-        for each in columns:
-            mapper, fill = mappers.get(each.name), each.fill
-            if mapper is not None and fill is not None and each.source is None:
+        for projected in columns:
+            mapper, fill = mappers.get(projected.name), projected.fill
+            if mapper is not None and fill is not None and projected.source is None:
                 fill = mapper(pa.array([fill], pa.string()))[0].as_py()
             # The value for older rows is only in ``fill``.
-            bare = None if each.column is None else dataclasses.replace(each.column, missing=None)
-            out.append(dataclasses.replace(each, fill=fill, column=bare))
+            bare = None if projected.column is None else dataclasses.replace(projected.column, missing=None)
+            out.append(dataclasses.replace(projected, fill=fill, column=bare))
         return tuple(out)
 
     def captured(self, table: TableSchema) -> tuple[str, ...]:
@@ -126,13 +126,13 @@ class SchemaSteps:
         """Return the lake table's data columns after the step ``before``; without such a step, its current ones."""
         step = state.steps.get(before)
         if step is not None and before > state.in_force:
-            return [pa.field(each.name, each.type) for each in step.columns]
+            return [pa.field(column.name, column.type) for column in step.columns]
         schema = self._lake_schema(table)
         if schema is None:
             assert state.schema_version is not None
             return [pa.field(c.name, self.lake_type(c)) for c in state.schema_version.table.columns]
         own = own_columns(schema)
-        return [each for each in schema if each not in own]
+        return [field for field in schema if field not in own]
 
     def _stored_step(self, state: TableVersions, number: int) -> SchemaStep | None:
         """Return the step of a schema version that an earlier run stored."""

@@ -259,7 +259,9 @@ class SchemaVersions:
         # A schema version that a killed run decided in the same way keeps its number: changes in the changelog may
         # refer to it.
         known = (
-            each for each in state.schema_versions.values() if columns is not None and each.parent == parent is not None
+            version
+            for version in state.schema_versions.values()
+            if columns is not None and version.parent == parent is not None
         )
         same = next((e for e in known if e.projection == columns and same_layout(e.table, table)), None)
         if same is not None:

@@ -17,14 +17,14 @@ def without_clashes(lake: ConnectorLake, tables: Sequence[TableSchema], *, named
 
     ``named``: the user named these tables, so TableError is raised instead.
     """
-    found = {table.id: clash for table in tables if (clash := _clash(lake, table)) is not None}
-    if found and named:
-        table, clash = next(iter(found.items()))
+    clashes = {table.id: clash for table in tables if (clash := _clash(lake, table)) is not None}
+    if clashes and named:
+        table, clash = next(iter(clashes.items()))
         raise TableError(clash.reason, clash.remedy, str(table))
-    if found:
-        said = {table: (clash.reason, clash.remedy) for table, clash in found.items()}
+    if clashes:
+        said = {table: (clash.reason, clash.remedy) for table, clash in clashes.items()}
         pause_unread(lake, said, NameClash.cause, "it could not be read with its columns")
-    return [table for table in tables if table.id not in found]
+    return [table for table in tables if table.id not in clashes]
 
 
 def clash_findings(lake: ConnectorLake, tables: Sequence[TableSchema]) -> list[Finding]:

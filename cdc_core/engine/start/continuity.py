@@ -41,15 +41,15 @@ class Continuity:
         """Read the record, the tables' positions and the server. Changes nothing. Raises CdcError."""
         log = lake.stream_log
         record = log.read()
-        held = held_by(lake, record, [table.id for table in tables])
+        content = held_by(lake, record, [table.id for table in tables])
         with connect(lake.postgres, replication=True) as replication:
             facts = stream_facts(replication, lake.slot)
-        mismatch = record_lost(0 if record is None else record.epoch, held.epoch, lake.paths.stream)
-        has_begun = bool(held.tables) if record is None else bool(record.confirmed)
+        mismatch = record_lost(0 if record is None else record.epoch, content.epoch, lake.paths.stream)
+        has_begun = bool(content.tables) if record is None else bool(record.confirmed)
         is_new = mismatch is None and not has_begun
         if mismatch is None and not is_new:
-            mismatch = compare(lake, record, facts, held)
-        return cls(log, record, facts, held, is_new, mismatch)
+            mismatch = compare(lake, record, facts, content)
+        return cls(log, record, facts, content, is_new, mismatch)
 
     @property
     def is_empty(self) -> bool:
@@ -62,7 +62,7 @@ class Continuity:
             raise self.mismatch.error()
 
 
-def compare(lake: ConnectorLake, record: StreamRecord | None, facts: StreamFacts, held: Held) -> Mismatch | None:
+def compare(lake: ConnectorLake, record: StreamRecord | None, facts: StreamFacts, content: Held) -> Mismatch | None:
     """Return why a connection's stream does not continue the record and what is held; None if it does.
 
     Raises TransientError if the server is a standby that has not received all of it yet.
@@ -70,8 +70,8 @@ def compare(lake: ConnectorLake, record: StreamRecord | None, facts: StreamFacts
     if record is None:
         # Before there was a record, the slot's own position was all that is known.
         record = replace(present_stream(lake, facts), confirmed=facts.slot.confirmed_lsn or Lsn(1))
-    mismatch = judge(record, facts, held.lsn, lake.slot)
-    reach = max(record.confirmed, held.lsn)
+    mismatch = judge(record, facts, content.lsn, lake.slot)
+    reach = max(record.confirmed, content.lsn)
     if mismatch is None and facts.is_standby and facts.flushed < reach:
         raise TransientError(
             f"The standby has received WAL up to {facts.flushed}, but the lake holds changes up to {reach}.",
@@ -101,8 +101,8 @@ def stream_status(lake: ConnectorLake, tables: Sequence[TableSchema]) -> StreamS
         return None
     mismatch: str | None
     try:
-        found = Continuity.of(lake, tables).mismatch
-        mismatch, remedy = ("", "") if found is None else (found.message, found.remedy)
+        difference = Continuity.of(lake, tables).mismatch
+        mismatch, remedy = ("", "") if difference is None else (difference.message, difference.remedy)
     except CdcError as error:
         mismatch, remedy = None, error.message
     return StreamStatus(
@@ -120,10 +120,10 @@ def stream_status(lake: ConnectorLake, tables: Sequence[TableSchema]) -> StreamS
 
 def continuity_finding(lake: ConnectorLake, tables: Sequence[TableSchema]) -> Finding | None:
     """Return whether the slot continues what the lake holds, for ``check``; None if nothing is recorded yet."""
-    found = stream_status(lake, tables)
-    if found is None:
+    status = stream_status(lake, tables)
+    if status is None:
         return None
-    if found.mismatch is None:
-        return doubtful("continuity", f"not compared: {found.remedy}", "Correct this and check again.")
-    said = f"slot {found.slot} continues the lake, which has confirmed up to {found.confirmed}"
-    return bad("continuity", found.mismatch, found.remedy) if found.mismatch else good("continuity", said)
+    if status.mismatch is None:
+        return doubtful("continuity", f"not compared: {status.remedy}", "Correct this and check again.")
+    said = f"slot {status.slot} continues the lake, which has confirmed up to {status.confirmed}"
+    return bad("continuity", status.mismatch, status.remedy) if status.mismatch else good("continuity", said)

@@ -44,9 +44,9 @@ class Handover:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            held[2].close()
+        claim, self._held = self._held, None
+        if claim is not None:
+            claim[2].close()
 
     def give(self, source: Source, proved: Proved | None, closing: ExitStack) -> None:
         """Keep the claimed source, what was proved with it if that still holds, and what is to be closed after both."""
@@ -57,10 +57,10 @@ class Handover:
 
         None if nothing was given, if it was taken before, or if the server has ended the connection, and so the claim.
         """
-        held, self._held = self._held, None
-        if held is None:
+        claim, self._held = self._held, None
+        if claim is None:
             return None
-        source, proved, opened = held
+        source, proved, opened = claim
         if proved is None and not source.renew():
             opened.close()
             return None

@@ -38,37 +38,37 @@ def held_by(lake: ConnectorLake, record: StreamRecord | None, tables: Iterable[T
 
     def look(table: TableId) -> tuple[TableId, int, int, bool, int]:
         try:
-            found = LakeTable(paths, scope, table).position()
+            position = LakeTable(paths, scope, table).position()
         except UnreadableError:
             return table, 0, 0, False, 0  # it is paused; the record and the other tables tell what the lake holds
-        merged, changes = found.place, found.changelog
+        merged, changes = position.place, position.changelog
         at = 0 if changes is None else changes.commit_lsn
         # A changelog's position is where the record of a commit begins; a lake table may be merged up to the WAL's end.
         is_held = changes is not None or merged != (None, None)
-        return table, at, max(at + bool(at), merged.lsn or 0), is_held, found.epoch
+        return table, at, max(at + bool(at), merged.lsn or 0), is_held, position.epoch
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(look, tables))
-    at = max(found, key=lambda one: one[1], default=None)
+        contents = list(pool.map(look, tables))
+    at = max(contents, key=lambda content: content[1], default=None)
     return Held(
-        Lsn(max((one[2] for one in found), default=0)),
+        Lsn(max((content[2] for content in contents), default=0)),
         Lsn(0 if at is None else at[1]),
         None if at is None or not at[1] else at[0],
-        frozenset(one[0] for one in found if one[3]),
-        max((one[4] for one in found), default=0),
+        frozenset(content[0] for content in contents if content[3]),
+        max((content[4] for content in contents), default=0),
     )
 
 
-def last_commit(lake: ConnectorLake, record: StreamRecord | None, held: Held) -> LastCommit | None:
+def last_commit(lake: ConnectorLake, record: StreamRecord | None, content: Held) -> LastCommit | None:
     """Return the newest transaction of the changelogs (``Held.changelog_lsn``); None if its rows have expired."""
-    if held.at is None:
+    if content.at is None:
         return None
     epoch = 0 if record is None else record.epoch
-    return LakeTable(lake.paths, lake.scope, held.at).last_transaction(held.changelog_lsn, epoch)
+    return LakeTable(lake.paths, lake.scope, content.at).last_transaction(content.changelog_lsn, epoch)
 
 
 def require_read(
-    lake: ConnectorLake, record: StreamRecord | None, held: Held, source: Source, tables: Iterable[TableSchema]
+    lake: ConnectorLake, record: StreamRecord | None, content: Held, source: Source, tables: Iterable[TableSchema]
 ) -> None:
     """Raise SourceError if a table has rows from before the present epoch, which new changes do not continue.
 
@@ -78,9 +78,9 @@ def require_read(
     if record is None or not record.epoch:
         return
     names = [table.id for table in tables if source.selection.is_table(table.id)]
-    unread = [each for each in names if each not in held.tables]
+    unread = [name for name in names if name not in content.tables]
     left = [
-        each for each in unread if not (first and source.selection.includes_in_snapshot(each)) and _has_rows(lake, each)
+        name for name in unread if not (first and source.selection.includes_in_snapshot(name)) and _has_rows(lake, name)
     ]
     if left:
         raise SourceError(

@@ -12,11 +12,11 @@ from cdc_core.schema import PauseCause, TableId
 _log = logging.getLogger(__name__)
 
 
-def pause_unread(lake: ConnectorLake, found: Mapping[TableId, tuple[str, str]], cause: PauseCause, why: str) -> None:
+def pause_unread(lake: ConnectorLake, reasons: Mapping[TableId, tuple[str, str]], cause: PauseCause, why: str) -> None:
     """Pause tables with their reason and remedy, which are of one cause; ``why`` they are to be read is recorded."""
     log = lake.schema_log
     histories = log.read()
-    for table, (reason, remedy) in found.items():
+    for table, (reason, remedy) in reasons.items():
         known = histories.get(table, TableHistory({}))
         newest = max(known.versions, default=0)
         if known.reread is None or known.reread[0] < newest:

@@ -23,8 +23,10 @@ def lake_finding(path: str) -> Finding:
         return bad("lake", "wal2lake.lake.path is missing.", "Set it to a folder or URI, or set wal2lake.sinks.")
     unusable = None if _is_remote(path) else _NOT_IN_A_URL.search(os.path.abspath(path.removeprefix("file://")))
     if unusable is not None:
-        found = f"wal2lake.lake.path is {path!r}, and Delta's libraries read {unusable[0]!r} in a path as another name."
-        return bad("lake", found, "Choose a path without %, \\, [, ], |, ^ and control characters.")
+        message = (
+            f"wal2lake.lake.path is {path!r}, and Delta's libraries read {unusable[0]!r} in a path as another name."
+        )
+        return bad("lake", message, "Choose a path without %, \\, [, ], |, ^ and control characters.")
     return folder_finding("lake", "wal2lake.lake.path", path, commits=True)
 
 
@@ -66,8 +68,8 @@ def folder_finding(check: str, name: str, path: str, *, commits: bool = False) -
     except LakeError as error:
         return bad(check, error.message.replace(trial, str(path)), error.remedy)
     except OSError as error:
-        found = f"{name} is {path}, and {nearest} cannot be written: {error.strerror}."
-        return bad(check, found, "Correct its permissions or the path.")
+        message = f"{name} is {path}, and {nearest} cannot be written: {error.strerror}."
+        return bad(check, message, "Correct its permissions or the path.")
     return good(check, f"The folder {path} of {name} is writable.")
 
 

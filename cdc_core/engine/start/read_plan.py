@@ -42,26 +42,27 @@ class ReadPlan:
         """Whether it depends on the lake's tables what is read; if not, they need not be opened."""
         return self.reads or not self.has_slot
 
-    def may_read(self, wanted: Sequence[TableSchema], known: Collection[TableId]) -> bool:
+    def may_read(self, candidates: Sequence[TableSchema], known: Collection[TableId]) -> bool:
         """Return whether rows may be read, or a slot is made: before anything is created at the source."""
-        has_unread = self.repeats or any(table.id not in known for table in wanted)
-        return not self.has_slot or (self.reads and bool(wanted) and has_unread)
+        has_unread = self.repeats or any(table.id not in known for table in candidates)
+        return not self.has_slot or (self.reads and bool(candidates) and has_unread)
 
     def tables(
         self,
-        wanted: Sequence[TableSchema],
+        candidates: Sequence[TableSchema],
         asked: Collection[TableId],
         known: Collection[TableId],
         added: Collection[TableId],
     ) -> list[TableSchema]:
-        """Return those of ``wanted`` to read: the caller has named them (``asked``), and the stream continues no rows.
+        """Return those of ``candidates`` to read: the caller has named them (``asked``), and the stream continues no
+        rows.
 
         ``known`` are the tables whose snapshot is in the lake, ``added`` those that were just published. With a new
         epoch, and for a table that was published again, it does not matter what the caller has named.
         """
         continued = set() if self.repeats or not self.has_slot else {*known} - {*added}
-        again = {table.id for table in wanted} if self.restarts else {*known} & {*added}
-        return [table for table in wanted if table.id in {*asked} | again and table.id not in continued]
+        again = {table.id for table in candidates} if self.restarts else {*known} & {*added}
+        return [table for table in candidates if table.id in {*asked} | again and table.id not in continued]
 
 
 def what_to_read(mode: ModeActions, proof: Continuity, *, has_slot: bool, is_lost: bool) -> ReadPlan:

@@ -53,9 +53,9 @@ class RecordedStream:
             begin(self.log, self._present(), is_first=self._proof.is_empty, after=self._proof.held.epoch)
             failpoints.hit(failpoints.AFTER_EPOCH_BEGUN)
         self._expect_server()
-        found = self._source.slot()
-        if found.exists and found.confirmed_lsn is not None:
-            self.log.confirm(found.confirmed_lsn, None)
+        slot = self._source.slot()
+        if slot.exists and slot.confirmed_lsn is not None:
+            self.log.confirm(slot.confirmed_lsn, None)
             failpoints.hit(failpoints.AFTER_SLOT_RECORDED)
 
     def adopt(self, adopted: str, gap: str) -> None:
@@ -118,10 +118,10 @@ class RecordedStream:
 
     def watch(self) -> CommitWatch:
         """What the stream must send again, for a slot that starts before it."""
-        record, held, start = self.record, self._proof.held, self._facts.slot.confirmed_lsn or Lsn(0)
+        record, content, start = self.record, self._proof.held, self._facts.slot.confirmed_lsn or Lsn(0)
         last = None if record is None else record.last
-        if held.at is not None and held.changelog_lsn > max(start - 1, 0 if last is None else last.lsn):
-            last = last_commit(self._lake, record, held) or last
+        if content.at is not None and content.changelog_lsn > max(start - 1, 0 if last is None else last.lsn):
+            last = last_commit(self._lake, record, content) or last
         return CommitWatch(last if last is not None and start <= last.lsn else None, self._lake.slot)
 
     def note_broken(self, why: str) -> None:
@@ -146,13 +146,13 @@ class RecordedStream:
 
     def _record_first(self) -> None:
         """Record the stream of a lake that was filled without a record, at the slot's position."""
-        present, found = self._present(), self._facts.slot.confirmed_lsn or Lsn(0)
-        self.log.write(replace(present, confirmed=found))
+        present, confirmed = self._present(), self._facts.slot.confirmed_lsn or Lsn(0)
+        self.log.write(replace(present, confirmed=confirmed))
         # A warning, so that the command line prints it.
         _log.warning(
             "The lake had no record of its stream. It is recorded now: slot %s at %s, server %s, timeline %d.",
             present.slot,
-            found,
+            confirmed,
             present.system_id,
             present.timeline,
         )
@@ -183,20 +183,20 @@ class RecordedStream:
         record = self.record
         if not accepts or strategy not in _STARTS_AT_SLOT or record is None or mode.position_lost or mode.later:
             raise mismatch.error()
-        found = self._facts.slot.confirmed_lsn
-        until = "the new slot" if found is None else str(found)
+        confirmed = self._facts.slot.confirmed_lsn
+        until = "the new slot" if confirmed is None else str(confirmed)
         gap = f"changes between {record.confirmed} and {until} are missing (offset.mismatch.strategy={strategy.value})"
         _log.warning("%s They are left out, as offset.mismatch.strategy=%s says.", mismatch.message, strategy.value)
-        reached = max(record.confirmed, found or Lsn(0))
+        reached = max(record.confirmed, confirmed or Lsn(0))
         self.log.write(replace(record, confirmed=reached, gap=_with_gap(record, gap)))
 
     def _advance(self) -> None:
         """Advance a slot that is behind, if the strategy says so."""
         strategy, record = self._lake.postgres.offset_mismatch_strategy, self.record
-        found = self._source.slot()
-        if strategy not in _ADVANCES_SLOT or record is None or found.confirmed_lsn is None:
+        slot = self._source.slot()
+        if strategy not in _ADVANCES_SLOT or record is None or slot.confirmed_lsn is None:
             return
-        if found.confirmed_lsn < record.confirmed <= self._facts.flushed:
+        if slot.confirmed_lsn < record.confirmed <= self._facts.flushed:
             with connect(self._lake.postgres) as connection:
                 slots.advance(connection, self._lake.slot, record.confirmed)
 

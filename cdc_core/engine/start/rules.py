@@ -50,8 +50,8 @@ def _on_slices(checks: TableChecks, tables: Sequence[TableSchema]) -> list[Findi
     names = [f"{name} of {table.id}" for table in tables for name in checks.over_slices(table)]
     if not names:
         return []
-    found = f"Judge slices of streamed changes, and no rows that snapshots read: {', '.join(names)}."
-    return [good("rules", f"{found} wal2lake quality test has them judge whole tables.")]
+    message = f"Judge slices of streamed changes, and no rows that snapshots read: {', '.join(names)}."
+    return [good("rules", f"{message} wal2lake quality test has them judge whole tables.")]
 
 
 def _unused_rules(files: RuleFiles, tables: Sequence[TableId]) -> list[Finding]:
@@ -67,11 +67,11 @@ def _unused_rules(files: RuleFiles, tables: Sequence[TableId]) -> list[Finding]:
         for suite in files.suites
         if suite.name not in names
     ]
-    return [doubtful("rules", found, _nearest(wanted, names)) for found, wanted in said]
+    return [doubtful("rules", message, _nearest(name, names)) for message, name in said]
 
 
-def _nearest(wanted: str, names: Sequence[str]) -> str:
-    near = get_close_matches(wanted, names, n=1)
+def _nearest(name: str, names: Sequence[str]) -> str:
+    near = get_close_matches(name, names, n=1)
     return f"Did you mean {near[0]}?" if near else "Correct the name, or capture the table."
 
 

@@ -18,17 +18,17 @@ def say_unread(
     asked: Iterable[TableId],
     *,
     read: Collection[TableId],
-    held: Collection[TableId],
+    known: Collection[TableId],
     published: Collection[TableId],
 ) -> None:
-    """Log each table of ``asked`` that is not in ``read``; ``held`` are those whose snapshot is in the lake.
+    """Log each table of ``asked`` that is not in ``read``; ``known`` are those whose snapshot is in the lake.
 
     Not those that are refused with an error or a pause, which has its own message: they are to be in ``read``.
     """
     for table in asked:
         if table in read:
             continue
-        if table in held:
+        if table in known:
             _log.info("%s is not read: its snapshot is in the lake, and its later changes are streamed.", table)
         elif table not in published:
             _log.warning(

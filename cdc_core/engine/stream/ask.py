@@ -59,8 +59,8 @@ def ask_stream(
 
 def snapshot_of(table: TableId, answer: Mapping[str, Any]) -> SnapshotReport | None:
     """Return the report of the table's re-read in an answer; None if it was not read."""
-    found = answer["snapshot"]
-    return None if found is None else SnapshotReport(**{**found, "table": table, "lsn": Lsn(found["lsn"])})
+    snapshot = answer["snapshot"]
+    return None if snapshot is None else SnapshotReport(**{**snapshot, "table": table, "lsn": Lsn(snapshot["lsn"])})
 
 
 def _quoted(table: TableId) -> str:
@@ -69,10 +69,10 @@ def _quoted(table: TableId) -> str:
 
 def _await_taken(signals: Path, ids: Sequence[str], in_use: InUseError) -> None:
     deadline = time.monotonic() + _TAKEN_SECONDS
-    while any(withdraw_signal(signals, one, only_look=True) for one in ids):
+    while any(withdraw_signal(signals, signal_id, only_look=True) for signal_id in ids):
         if time.monotonic() >= deadline:
-            for one in ids:
-                withdraw_signal(signals, one)
+            for signal_id in ids:
+                withdraw_signal(signals, signal_id)
             raise InUseError(
                 f"{in_use.message} It did not take the request within {_TAKEN_SECONDS:g} s.",
                 "Run the command where that run has its state folder (wal2lake.state.path), once it is streaming.",
@@ -92,10 +92,10 @@ def _answer(is_running: Callable[[], bool], file: Path, table: TableId) -> dict[
             )
         text = file.read_text(encoding="utf-8")
         if text.endswith("\n"):
-            found: dict[str, Any] = json.loads(text)
-            if "error" in found:
-                raise TableError(found["error"], found["remedy"], str(table))
-            return found
+            answer: dict[str, Any] = json.loads(text)
+            if "error" in answer:
+                raise TableError(answer["error"], answer["remedy"], str(table))
+            return answer
         time.sleep(_NAP_SECONDS)
     raise TransientError(
         f"The running stream has not finished the request for {table} within {_DONE_SECONDS / 3600:g} hours.",

@@ -46,14 +46,14 @@ class Meter:
 
         return told
 
-    def hooks(self, given: Hooks) -> Hooks:
+    def hooks(self, hooks: Hooks) -> Hooks:
         """Count micro-batches and rounds of the stream."""
 
         def on_batch(report: BatchReport) -> None:
             events = sum(report.events.values()) + report.own_rows.get(StreamTable.MESSAGES, 0)
             self.metrics.batch(events, report.lag_bytes, report.behind_seconds)
-            if given.on_batch is not None:
-                given.on_batch(report)
+            if hooks.on_batch is not None:
+                hooks.on_batch(report)
 
         def on_round(report: RoundReport) -> None:
             merged = {
@@ -73,21 +73,21 @@ class Meter:
             self.metrics.round(
                 report.seconds, report.lag_bytes, report.lag_seconds, merged, failed, missing, waiting, checks
             )
-            if given.on_round is not None:
-                given.on_round(report)
+            if hooks.on_round is not None:
+                hooks.on_round(report)
 
         def on_unmerged(unmerged: Mapping[TableId, str]) -> None:
             self.metrics.standing(str(table) for table in unmerged)
-            if given.on_unmerged is not None:
-                given.on_unmerged(unmerged)
+            if hooks.on_unmerged is not None:
+                hooks.on_unmerged(unmerged)
 
-        return replace(given, on_batch=on_batch, on_round=on_round, on_unmerged=on_unmerged)
+        return replace(hooks, on_batch=on_batch, on_round=on_round, on_unmerged=on_unmerged)
 
     def follow(self, seen: Seen, waiting: Callable[[], WaitingChanges | None] = lambda: None) -> None:
         """Show what a connection has received, and what of that is not durable, until the stream is disconnected."""
 
         def facts() -> ConnectionCounts:
-            held = waiting()
+            queued = waiting()
             last = seen.last
             position = {} if last is None else dict(zip(_POSITION, astuple(last)[2:], strict=True))
             position = {name: value for name, value in position.items() if value is not None}
@@ -97,14 +97,14 @@ class Meter:
                 seen.last_xid,
                 None if last is None else last.table,
                 position,
-                None if held is None else Queue(held.rows, held.most_rows, held.bytes, held.most_bytes),
+                None if queued is None else Queue(queued.rows, queued.most_rows, queued.bytes, queued.most_bytes),
             )
 
         self.metrics.follow(facts)
 
-    def _note(self, one: Notification) -> None:
-        data = one.additional_data
-        match one.type:
+    def _note(self, notification: Notification) -> None:
+        data = notification.additional_data
+        match notification.type:
             case SnapshotStatus.STARTED:
                 self.metrics.snapshot_started(name for name in data.get("data_collections", "").split(",") if name)
             case SnapshotStatus.IN_PROGRESS if data.get("current_collection_in_progress"):
@@ -113,9 +113,9 @@ class Meter:
                 rows = int(data.get("total_rows_scanned", "0"))
                 self.metrics.snapshot_rows(data["scanned_collection"], rows, done=True)
             case SnapshotStatus.PAUSED | SnapshotStatus.RESUMED:
-                self.metrics.snapshot_paused(one.type is SnapshotStatus.PAUSED)
+                self.metrics.snapshot_paused(notification.type is SnapshotStatus.PAUSED)
             case SnapshotStatus.COMPLETED | SnapshotStatus.ABORTED:
-                self.metrics.snapshot_ended(aborted=one.type is SnapshotStatus.ABORTED)
+                self.metrics.snapshot_ended(aborted=notification.type is SnapshotStatus.ABORTED)
 
 
 @contextmanager

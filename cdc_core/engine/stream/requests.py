@@ -79,9 +79,9 @@ class TableRequests:
     def due(self) -> dict[TableId, Replay]:
         """The replays for the next round."""
         return {
-            one.table: one.next_replay
-            for one in self._requests.values()
-            if one.next_replay is not None and not one.reads and self._lake.can_merge(one.table)
+            request.table: request.next_replay
+            for request in self._requests.values()
+            if request.next_replay is not None and not request.reads and self._lake.can_merge(request.table)
         }
 
     def arrived(self, signal: Signal) -> None:
@@ -98,39 +98,42 @@ class TableRequests:
 
     def look(self) -> None:
         """Note tables that were read, or that could not be."""
-        for one in [one for one in self._requests.values() if one.reads]:
-            if one.table in self._lake.unmerged and not self._lake.is_to_be_read(one.table):
-                self._end(one, _refused(self._lake.unmerged[one.table], ""))
-            elif not self._lake.is_to_be_read(one.table):
-                one.reads, one.snapshot = False, self._lake.last_read(one.table)
-                if one.replay is None:
-                    self._end(one, _done(one))
+        for request in [request for request in self._requests.values() if request.reads]:
+            if request.table in self._lake.unmerged and not self._lake.is_to_be_read(request.table):
+                self._end(request, _refused(self._lake.unmerged[request.table], ""))
+            elif not self._lake.is_to_be_read(request.table):
+                request.reads, request.snapshot = False, self._lake.last_read(request.table)
+                if request.replay is None:
+                    self._end(request, _done(request))
 
     def note(self, report: RoundReport, replays: Mapping[TableId, Replay]) -> None:
         """Note a round, which was asked for ``replays``."""
         for table in replays:
-            one, found = self._requests[table], report.replays.get(table)
-            one.events += sum(merge.events for merge in report.merges if merge.table == table)
+            request, outcome = self._requests[table], report.replays.get(table)
+            request.events += sum(merge.events for merge in report.merges if merge.table == table)
             if table in report.failed:
-                self._end(one, _refused(report.failed[table], ""))
-            elif found is not None:
-                before = one.quarantine
-                one.quarantine = QuarantineReport(
-                    found.waiting, before.replayed + found.replayed, before.dropped + found.dropped
+                self._end(request, _refused(report.failed[table], ""))
+            elif outcome is not None:
+                before = request.quarantine
+                request.quarantine = QuarantineReport(
+                    outcome.waiting, before.replayed + outcome.replayed, before.dropped + outcome.dropped
                 )
                 if not report.has_rest and replays[table].before_drop:
-                    one.is_merged = True
+                    request.is_merged = True
                 elif not report.has_rest:
-                    self._end(one, _done(one))
+                    self._end(request, _done(request))
 
     def close(self) -> None:
         """Answer that the run ends."""
-        for one in list(self._requests.values()):
-            self._end(one, _refused(f"The run ended before the request for {one.table} was finished.", "Run it again."))
+        for request in list(self._requests.values()):
+            self._end(
+                request,
+                _refused(f"The run ended before the request for {request.table} was finished.", "Run it again."),
+            )
 
-    def _end(self, one: _Request, answer: dict[str, Any]) -> None:
-        del self._requests[one.table]
-        self._answer(one.id, answer)
+    def _end(self, request: _Request, answer: dict[str, Any]) -> None:
+        del self._requests[request.table]
+        self._answer(request.id, answer)
 
     def _answer(self, request: str, answer: dict[str, Any]) -> None:
         if "error" in answer:
@@ -167,6 +170,10 @@ def _refused(error: str, remedy: str) -> dict[str, Any]:
     return {"error": error, "remedy": remedy}
 
 
-def _done(one: _Request) -> dict[str, Any]:
-    read = None if one.snapshot is None else asdict(one.snapshot) | {"table": None, "lsn": int(one.snapshot.lsn)}
-    return {"events": one.events, "snapshot": read, "quarantine": asdict(one.quarantine)}
+def _done(request: _Request) -> dict[str, Any]:
+    read = (
+        None
+        if request.snapshot is None
+        else asdict(request.snapshot) | {"table": None, "lsn": int(request.snapshot.lsn)}
+    )
+    return {"events": request.events, "snapshot": read, "quarantine": asdict(request.quarantine)}

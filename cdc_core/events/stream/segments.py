@@ -152,11 +152,11 @@ class SharedSegments:
         with self._changed:
             return self._bytes
 
-    def put(self, found: SortedSegment) -> None:
+    def put(self, segment: SortedSegment) -> None:
         """Add a segment, in stream order."""
-        size = sum(run.raw.nbytes for run in found.runs) + sum(len(one.content) for one in found.messages)
+        size = sum(run.raw.nbytes for run in segment.runs) + sum(len(message.content) for message in segment.messages)
         with self._changed:
-            self._queue.append((found, size))
+            self._queue.append((segment, size))
             self._bytes += size
             self._is_settled = False
             if self._bytes >= self._most_bytes and self._full_since is None:
