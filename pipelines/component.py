@@ -79,8 +79,8 @@ class JobSettings(Model, Resolvable):
 
     def settings(self) -> dict[str, dict[str, str]]:
         """The settings by job."""
-        given = {name: getattr(self, name) or {} for name in type(self).model_fields}
-        return {name: {key: _text(value) for key, value in found.items()} for name, found in given.items()}
+        by_job = {name: getattr(self, name) or {} for name in type(self).model_fields}
+        return {name: {key: _text(value) for key, value in settings.items()} for name, settings in by_job.items()}
 
 
 class ConnectorParams(BaseModel):
@@ -104,26 +104,26 @@ class ConnectorScaffolder(Scaffolder[ConnectorParams]):
 
     def scaffold(self, request: ScaffoldRequest[ConnectorParams]) -> None:
         """Write the file."""
-        given = request.params
+        params = request.params
         name = re.sub(r"\W", "_", request.target_path.name)
         properties = {
             "topic.prefix": name,
             "plugin.name": "pgoutput",
-            "database.hostname": given.hostname,
-            "database.port": given.port,
-            "database.user": given.user,
+            "database.hostname": params.hostname,
+            "database.port": params.port,
+            "database.user": params.user,
             # Not PGPASSWORD, which often is an administrator's.
             "database.password": f"{{{{ env.{name.upper()}_PASSWORD }}}}",
-            "database.dbname": given.dbname,
+            "database.dbname": params.dbname,
             "slot.name": name,
             "publication.name": name,
-            "table.include.list": given.tables,
-            _LAKE: given.lake,
+            "table.include.list": params.tables,
+            _LAKE: params.lake,
             _STATE: f".wal2lake/{name}",
         }
         scaffold_component(request, {"properties": properties})
         if request.project_root is not None:
-            _ignore_in_git(request.project_root, [given.lake, ".wal2lake"])
+            _ignore_in_git(request.project_root, [params.lake, ".wal2lake"])
 
 
 @scaffold_with(ConnectorScaffolder)
@@ -184,8 +184,8 @@ class ConnectorComponent(StateBackedComponent, Model, Resolvable):
     @property
     def defs_state_config(self) -> DefsStateConfig:
         """Where the captured tables are kept."""
-        found = (self.properties or {}).get("topic.prefix") or self.file or "connector"
-        return DefsStateConfig.from_args(self.defs_state, default_key=f"wal2lake.dagster.ConnectorComponent[{found}]")
+        name = (self.properties or {}).get("topic.prefix") or self.file or "connector"
+        return DefsStateConfig.from_args(self.defs_state, default_key=f"wal2lake.dagster.ConnectorComponent[{name}]")
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> "ConnectorComponent":
@@ -206,8 +206,8 @@ class ConnectorComponent(StateBackedComponent, Model, Resolvable):
             if not self._is_loading:
                 raise tables
             _log.warning("%s: the tables known before are shown. %s", config.connector_name, tables)
-            held = catalogue.read(config.state_path) or self._kept
-            tables = [table.schema for table in held if table.schema is not None]
+            known = catalogue.read(config.state_path) or self._kept
+            tables = [table.schema for table in known if table.schema is not None]
         else:
             catalogue.write(config.state_path, tables)
         state_path.parent.mkdir(parents=True, exist_ok=True)
@@ -300,16 +300,16 @@ class ConnectorComponent(StateBackedComponent, Model, Resolvable):
 
     def _place(self, text: Value) -> str:
         """A path as it is if it is absolute or a URI, else in the project's folder."""
-        given = str(text)
-        return given if "://" in given or Path(given).is_absolute() else str(self._project / given)
+        path = str(text)
+        return path if "://" in path or Path(path).is_absolute() else str(self._project / path)
 
 
 def _ignore_in_git(project: Path, folders: Sequence[str]) -> None:
     """Add those of the folders that are in the project to its .gitignore."""
     file = project / ".gitignore"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    relative = [one for one in folders if "://" not in one and not Path(one).is_absolute()]
-    lines = [line for one in relative if (line := f"/{one.strip('/')}/") not in text.splitlines()]
+    relative = [folder for folder in folders if "://" not in folder and not Path(folder).is_absolute()]
+    lines = [line for folder in relative if (line := f"/{folder.strip('/')}/") not in text.splitlines()]
     if lines:
         file.write_text("\n".join([*text.splitlines(), *lines, ""]), encoding="utf-8")
 

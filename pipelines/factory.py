@@ -43,7 +43,7 @@ def definitions_of(sites: Iterable[Site], broken: Iterable[BrokenConnector] = ()
     return dg.Definitions.merge(
         site_definitions(sites),
         dg.Definitions(
-            assets=[_broken_spec(one) for one in broken],
+            assets=[_broken_spec(connector) for connector in broken],
             sensors=alert_sensors() if sites else [],
             executor=dg.in_process_executor,
         ),

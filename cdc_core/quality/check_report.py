@@ -67,20 +67,20 @@ class CheckReport:
     rules: tuple[RuleResult, ...] = ()
 
 
-def both(one: CheckReport | None, other: CheckReport | None) -> CheckReport | None:
+def both(report: CheckReport | None, other: CheckReport | None) -> CheckReport | None:
     """Return the report of two judgements of a table: sums, and the verdicts that failed in one of them.
 
     The rules of the two may differ, because the catalogue or a file changed between them.
     """
-    if one is None or other is None:
-        return one or other
-    rules = {rule.name: rule for rule in one.rules}
+    if report is None or other is None:
+        return report or other
+    rules = {rule.name: rule for rule in report.rules}
     for later in other.rules:
         rules[later.name] = rules[later.name].then(later) if later.name in rules else later
     return CheckReport(
-        one.table,
-        one.rows + other.rows,
-        one.quarantined + other.quarantined,
-        one.success and other.success,
+        report.table,
+        report.rows + other.rows,
+        report.quarantined + other.quarantined,
+        report.success and other.success,
         tuple(rules.values()),
     )

@@ -29,11 +29,11 @@ class ExpectRowsToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
 
     def get_validation_dependencies(self, execution_engine: Any = None, runtime_configuration: Any = None) -> Any:
         """Return the metrics that are to be computed: the numbers of rows and of unexpected rows."""
-        found = super().get_validation_dependencies(execution_engine, runtime_configuration)
+        dependencies = super().get_validation_dependencies(execution_engine, runtime_configuration)
         for name in (ROWS, UNEXPECTED):
             domain = {"condition": self.condition, "applies": self.applies}
-            found.set_metric_configuration(name, MetricConfiguration(name, {}, domain))
-        return found
+            dependencies.set_metric_configuration(name, MetricConfiguration(name, {}, domain))
+        return dependencies
 
     def _validate(
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None

@@ -40,15 +40,15 @@ class ConstraintsSeen:
         now: int | None = None
         seen: dict[tuple[int, str], tuple[Mark, int]] = {}
         for name, mark in marks.items():
-            held = known.get(place[name])
-            if held is None or held[0] != mark:
+            entry = known.get(place[name])
+            if entry is None or entry[0] != mark:
                 now = self._wal_lsn() if now is None else now
-                held = (mark, now)
-            seen[place[name]] = held
-        found = {name: seen[place[name]][1] for name in marks}
+                entry = (mark, now)
+            seen[place[name]] = entry
+        lsns = {name: seen[place[name]][1] for name in marks}
         self._seen[table.id] = seen
-        self._told[table.id] = (table, found)
-        return found
+        self._told[table.id] = (table, lsns)
+        return lsns
 
 
 def constraint_marks(table: TableSchema) -> dict[str, Mark]:
@@ -75,13 +75,13 @@ def _marked(table: TableSchema, column: Column) -> Mark:
         return ()
     mark = table.fingerprint.column(column.attnum)
     oids = {kind.oid for kind in _types(column)}
-    parts = tuple((each.oid, each.parts) for each in table.fingerprint.types if each.oid in oids)
+    parts = tuple((kind.oid, kind.parts) for kind in table.fingerprint.types if kind.oid in oids)
     return (None if mark is None else mark.row, parts)
 
 
 def _types(column: Column) -> list[PgType]:
-    found, kind = [column.type], column.type.inner
+    kinds, kind = [column.type], column.type.inner
     while kind is not None:
-        found.append(kind)
+        kinds.append(kind)
         kind = kind.inner
-    return found
+    return kinds

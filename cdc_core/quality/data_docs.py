@@ -61,7 +61,7 @@ def _store(context: Any, run: Any, check: CheckReport, place: str) -> None:
         "unsuccessful_expectations": len(results) - met,
         "success_percent": 100 * met / len(results) if results else None,
     }
-    found = ExpectationSuiteValidationResult(
+    validation = ExpectationSuiteValidationResult(
         success=check.success,
         results=results,
         suite_name=str(check.table),
@@ -70,7 +70,7 @@ def _store(context: Any, run: Any, check: CheckReport, place: str) -> None:
     )
     suite = ExpectationSuiteIdentifier(name=str(check.table))
     key = ValidationResultIdentifier(expectation_suite_identifier=suite, run_id=run, batch_identifier="run")
-    context.validation_results_store.set(key, found)
+    context.validation_results_store.set(key, validation)
 
 
 def _result(rule: RuleResult, place: str) -> Any:

@@ -97,8 +97,8 @@ class Measuring:
     def _flags(self, conditions: Sequence[str]) -> np.ndarray:
         flags = ", ".join(f"coalesce({condition}, false) AS f{n}" for n, condition in enumerate(conditions))
         with self._executed(f"SELECT {flags} FROM {self._plan.view}") as result:
-            found = result.fetchnumpy()
-        return np.stack([np.asarray(found[f"f{n}"], dtype=bool) for n in range(len(conditions))], axis=1)
+            columns = result.fetchnumpy()
+        return np.stack([np.asarray(columns[f"f{n}"], dtype=bool) for n in range(len(conditions))], axis=1)
 
     @contextmanager
     def _executed(self, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -151,15 +151,15 @@ def queried(table: str, rule: Rule, rows: pa.Table) -> tuple[int, np.ndarray | N
         connection.register("batch_rows", Box(rows))
         try:
             with engine.bound.over(rows.num_rows):
-                found = connection.sql(f"SELECT * FROM ({query}\n)").to_arrow_table()
+                unexpected = connection.sql(f"SELECT * FROM ({query}\n)").to_arrow_table()
         except duckdb.Error as error:
             raise _not_evaluated(table, rule, error) from None
         finally:
             connection.unregister("batch_rows")
-    if place not in found.column_names:
-        return found.num_rows, None
-    places = np.unique(found.column(place).to_numpy())
-    return found.num_rows, places
+    if place not in unexpected.column_names:
+        return unexpected.num_rows, None
+    places = np.unique(unexpected.column(place).to_numpy())
+    return unexpected.num_rows, places
 
 
 def _unused(names: Sequence[str]) -> str:
@@ -218,10 +218,10 @@ def _as_json(images: pa.Table, key: Sequence[str]) -> pa.Table:
         connection.register("refused", box)
         try:
             sql = f"SELECT {row_json_sql(shown)} AS {ROW}, {key_json_sql(readable.schema, key)} AS {KEY} FROM refused"
-            found = connection.sql(sql).to_arrow_table()
+            texts = connection.sql(sql).to_arrow_table()
         finally:
             connection.unregister("refused")
-    return found.combine_chunks().cast(pa.schema([(ROW, pa.string()), (KEY, pa.string())]))
+    return texts.combine_chunks().cast(pa.schema([(ROW, pa.string()), (KEY, pa.string())]))
 
 
 def _readable(images: pa.Table) -> pa.Table:
@@ -303,25 +303,25 @@ class _Engine:
         empty = schema.empty_table()
         plan = _Plan(f"plan_{self._made}", f"changes_{self._made}", Box(empty), empty)
         self.connection.register(plan.view, plan.box)
-        wanted: dict[str, int] = {}
-        plan.places = tuple(tuple(wanted.setdefault(sql, len(wanted)) for sql in _measured(rule)) for rule in rules)
+        measures: dict[str, int] = {}
+        plan.places = tuple(tuple(measures.setdefault(sql, len(measures)) for sql in _measured(rule)) for rule in rules)
         try:
             for rule in rules:
                 if rule.is_condition:
                     self._must_be_boolean(table, rule, plan.view)
             if rules:
-                self.connection.execute(f"PREPARE {plan.name} AS SELECT {', '.join(wanted)} FROM {plan.view}")
+                self.connection.execute(f"PREPARE {plan.name} AS SELECT {', '.join(measures)} FROM {plan.view}")
         except duckdb.Error as error:
-            found = _failed_rule(table, rules, plan, error)
+            failure = _failed_rule(table, rules, plan, error)
             self.connection.unregister(plan.view)
-            raise found from None
+            raise failure from None
         except TableError:
             self.connection.unregister(plan.view)
             raise
         return plan
 
     def _forget(self, plan: _Plan) -> None:
-        self._last = {table: held for table, held in self._last.items() if held[2] is not plan}
+        self._last = {table: entry for table, entry in self._last.items() if entry[2] is not plan}
         self.connection.execute(f"DEALLOCATE {plan.name}")
         self.connection.unregister(plan.view)
 
@@ -350,14 +350,14 @@ class _Engine:
             raise _not_understood(table, rule, str(error).splitlines()[0]) from None
         if len(described) != 1:
             raise _not_understood(table, rule, f"it is {len(described)} expressions")
-        found = str(described[0][1])
-        if found not in ("BOOLEAN", '"NULL"', "NULL"):
-            raise _not_understood(table, rule, f"it is of type {found}, not BOOLEAN")
+        type_name = str(described[0][1])
+        if type_name not in ("BOOLEAN", '"NULL"', "NULL"):
+            raise _not_understood(table, rule, f"it is of type {type_name}, not BOOLEAN")
 
 
-def _not_understood(table: str, rule: Rule, found: str) -> NotJudgedError:
+def _not_understood(table: str, rule: Rule, problem: str) -> NotJudgedError:
     return NotJudgedError(
-        f"Quality rule {rule.plain_name} of {table} is not valid ({found}): {rule.description}.",
+        f"Quality rule {rule.plain_name} of {table} is not valid ({problem}): {rule.description}.",
         _REMEDY_SYNTAX,
         table,
     )

@@ -49,7 +49,7 @@ class Checked:
     @property
     def success(self) -> bool:
         """Whether no expectation of severity error failed."""
-        return all(each.success or each.rule.severity is not Severity.ERROR for each in self.verdicts)
+        return all(verdict.success or verdict.rule.severity is not Severity.ERROR for verdict in self.verdicts)
 
 
 def check(
@@ -101,7 +101,9 @@ def check(
             name,
         )
     good, bad = _split(changes, judged, key)
-    stopping = [each for each in judged.verdicts if is_slice and each.stops and not each.rule.is_among(accept)]
+    stopping = [
+        verdict for verdict in judged.verdicts if is_slice and verdict.stops and not verdict.rule.is_among(accept)
+    ]
     failure = _failure(name, stopping)
     return Checked(table, good, bad, rules, summary, judged.verdicts, judged.bad, judged.reasons, failure)
 
@@ -131,7 +133,7 @@ def observed(verdict: RuleVerdict) -> str:
     if (
         isinstance(value, bool)
         or not isinstance(value, Number)
-        or any(each in verdict.rule.kind for each in _VALUES_OF_ROWS)
+        or any(part in verdict.rule.kind for part in _VALUES_OF_ROWS)
     ):
         return ""
     return str(value)
@@ -141,11 +143,11 @@ def _failure(table: str, failed: list[RuleVerdict]) -> SliceFailedError | None:
     if not failed:
         return None
     told = "; ".join(
-        f"{each.rule.plain_name} on {each.metrics.rows} rows"
-        f"{f', observed {observed(each)}' if observed(each) else ''}, expected {expected(each.rule)}"
-        for each in failed
+        f"{verdict.rule.plain_name} on {verdict.metrics.rows} rows"
+        f"{f', observed {observed(verdict)}' if observed(verdict) else ''}, expected {expected(verdict.rule)}"
+        for verdict in failed
     )
-    accepted = " ".join(f"--accept {each.rule.plain_name}" for each in failed)
+    accepted = " ".join(f"--accept {verdict.rule.plain_name}" for verdict in failed)
     return SliceFailedError(
         f"Changes of {table} fail an expectation of severity critical: {told}.",
         f"Correct the source or the expectation and run wal2lake replay with {table}, or merge them by {accepted}; "
@@ -161,14 +163,14 @@ def _split(changes: pa.Table, judged: SliceVerdicts, key: tuple[str, ...]) -> tu
 
 
 def _catalogue_failed(judged: SliceVerdicts) -> bool:
-    return any(not each.success and each.rule.origin is Origin.CATALOGUE for each in judged.verdicts)
+    return any(not verdict.success and verdict.rule.origin is Origin.CATALOGUE for verdict in judged.verdicts)
 
 
 def _worst(judged: SliceVerdicts) -> str:
     """Return the error rules that failed, those with most failures first."""
     failed = [
-        (each.metrics.unexpected, each.rule.name)
-        for each in judged.verdicts
-        if not each.success and each.rule.severity is Severity.ERROR and not each.over_slice
+        (verdict.metrics.unexpected, verdict.rule.name)
+        for verdict in judged.verdicts
+        if not verdict.success and verdict.rule.severity is Severity.ERROR and not verdict.over_slice
     ]
     return ", ".join(f"{name} {count}" for count, name in sorted(failed, reverse=True) if count)

@@ -82,36 +82,36 @@ def short_name(kind: str, kwargs: Mapping[str, Any]) -> str:
 
 def columns_of(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
     """The columns that an expectation names."""
-    found: list[str] = []
+    names: list[str] = []
     for name in COLUMN_ARGUMENTS:
         value = kwargs.get(name)
-        found += [value] if isinstance(value, str) else [each for each in value or () if isinstance(each, str)]
-    return tuple(dict.fromkeys(found))
+        names += [value] if isinstance(value, str) else [column for column in value or () if isinstance(column, str)]
+    return tuple(dict.fromkeys(names))
 
 
 def measured(kind: str, kwargs: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
     """Return how DuckDB computes the expectation's metrics; None if it does not."""
-    given = {name: value for name, value in kwargs.items() if value is not None and name not in _WITHOUT_EFFECT}
+    arguments = {name: value for name, value in kwargs.items() if value is not None and name not in _WITHOUT_EFFECT}
     if kind in _TABLE:
-        return _TABLE[kind](types) if given.keys() <= _BETWEEN | {"value"} else None
+        return _TABLE[kind](types) if arguments.keys() <= _BETWEEN | {"value"} else None
     if kind in _PRESENCE:
-        return _presence(kind, given, types)
+        return _presence(kind, arguments, types)
     if kind in _PAIRS:
-        return _pair(kind, given, types)
-    return _of_column(kind, given, types)
+        return _pair(kind, arguments, types)
+    return _of_column(kind, arguments, types)
 
 
-def _of_column(kind: str, given: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
+def _of_column(kind: str, arguments: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
     make, known = {**_ROWS, **_AGGREGATES}.get(kind, (None, frozenset[str]()))
-    column = _column(given.get("column"), types)
-    found = None
-    if make is not None and column is not None and given.keys() <= known | {"column"}:
-        found = make(column, given)
-    if found is None or column is None:
+    column = _column(arguments.get("column"), types)
+    expression = None
+    if make is not None and column is not None and arguments.keys() <= known | {"column"}:
+        expression = make(column, arguments)
+    if expression is None or column is None:
         return None
     if kind in _AGGREGATES:
-        return Measured(measures=((_AGGREGATE_METRICS[kind], found),))
-    return Measured(found, column.missing)
+        return Measured(measures=((_AGGREGATE_METRICS[kind], expression),))
+    return Measured(expression, column.missing)
 
 
 def _column(name: Any, types: Mapping[str, pa.DataType]) -> _Column | None:
@@ -131,9 +131,9 @@ def _column(name: Any, types: Mapping[str, pa.DataType]) -> _Column | None:
     return _Column(sql, _Kind.TRUTH) if pa.types.is_boolean(kind) else None
 
 
-def _presence(kind: str, given: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
-    name = given.get("column")
-    if given.keys() != {"column"} or not isinstance(name, str) or name not in types:
+def _presence(kind: str, arguments: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
+    name = arguments.get("column")
+    if arguments.keys() != {"column"} or not isinstance(name, str) or name not in types:
         return None
     is_null = kind == "expect_column_values_to_be_null"
     column = _column(name, types)
@@ -169,22 +169,22 @@ def _exactly(column: _Column, operator: str, value: int | float) -> str | None:
     return f"{column.sql} {operator} cast('{bound:f}' as decimal({_DIGITS}, {column.scale}))"
 
 
-def _between(column: _Column, given: Mapping[str, Any]) -> str | None:
-    low, high = given.get("min_value"), given.get("max_value")
+def _between(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    low, high = arguments.get("min_value"), arguments.get("max_value")
     if low is None and high is None:
         return None
     parts = []
     if low is not None:
-        parts.append(_compared(column, ">" if given.get("strict_min") else ">=", low))
+        parts.append(_compared(column, ">" if arguments.get("strict_min") else ">=", low))
     if high is not None:
-        parts.append(_compared(column, "<" if given.get("strict_max") else "<=", high))
+        parts.append(_compared(column, "<" if arguments.get("strict_max") else "<=", high))
     known = [part for part in parts if part is not None]
     is_known = len(known) == len(parts) and (low is None or high is None or low <= high)  # others the library refuses
     return " and ".join(known) if is_known else None
 
 
-def _members(column: _Column, given: Mapping[str, Any]) -> str | None:
-    values = given.get("value_set")
+def _members(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    values = arguments.get("value_set")
     if not isinstance(values, list) or not values:
         return None
     if column.kind is _Kind.TEXT:
@@ -196,72 +196,72 @@ def _members(column: _Column, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _not_members(column: _Column, given: Mapping[str, Any]) -> str | None:
-    found = _members(column, given)
-    return None if found is None else f"not ({found})"
+def _not_members(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    members = _members(column, arguments)
+    return None if members is None else f"not ({members})"
 
 
-def _regex(column: _Column, given: Mapping[str, Any]) -> str | None:
-    pattern = given.get("regex")
-    found = translated(pattern) if column.kind is _Kind.TEXT and isinstance(pattern, str) else None
-    return None if found is None else f"regexp_matches({column.sql}, {literal(found)})"
+def _regex(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    pattern = arguments.get("regex")
+    regex = translated(pattern) if column.kind is _Kind.TEXT and isinstance(pattern, str) else None
+    return None if regex is None else f"regexp_matches({column.sql}, {literal(regex)})"
 
 
-def _not_regex(column: _Column, given: Mapping[str, Any]) -> str | None:
-    found = _regex(column, given)
-    return None if found is None else f"not {found}"
+def _not_regex(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    matches = _regex(column, arguments)
+    return None if matches is None else f"not {matches}"
 
 
 def _like(column: _Column, patterns: Any, joined: str, operator: str) -> str | None:
     """``column operator pattern`` for each pattern: SQL's LIKE without an escape character, as DuckDB has it."""
-    is_known = isinstance(patterns, list) and patterns and all(isinstance(each, str) for each in patterns)
+    is_known = isinstance(patterns, list) and patterns and all(isinstance(pattern, str) for pattern in patterns)
     if column.kind is not _Kind.TEXT or not is_known:
         return None
-    return "(" + joined.join(f"{column.sql} {operator} {literal(each)}" for each in patterns) + ")"
+    return "(" + joined.join(f"{column.sql} {operator} {literal(pattern)}" for pattern in patterns) + ")"
 
 
-def _matches_like(column: _Column, given: Mapping[str, Any]) -> str | None:
-    return _like(column, [given.get("like_pattern")], " and ", "like")
+def _matches_like(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    return _like(column, [arguments.get("like_pattern")], " and ", "like")
 
 
-def _matches_no_like(column: _Column, given: Mapping[str, Any]) -> str | None:
-    return _like(column, [given.get("like_pattern")], " and ", "not like")
+def _matches_no_like(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    return _like(column, [arguments.get("like_pattern")], " and ", "not like")
 
 
-def _matches_likes(column: _Column, given: Mapping[str, Any]) -> str | None:
+def _matches_likes(column: _Column, arguments: Mapping[str, Any]) -> str | None:
     joins = {"any": " or ", "all": " and "}
-    how = given.get("match_on", "any")
-    return _like(column, given.get("like_pattern_list"), joins[how], "like") if how in joins else None
+    how = arguments.get("match_on", "any")
+    return _like(column, arguments.get("like_pattern_list"), joins[how], "like") if how in joins else None
 
 
-def _matches_no_likes(column: _Column, given: Mapping[str, Any]) -> str | None:
-    return _like(column, given.get("like_pattern_list"), " and ", "not like")
+def _matches_no_likes(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    return _like(column, arguments.get("like_pattern_list"), " and ", "not like")
 
 
-def _lengths(column: _Column, given: Mapping[str, Any]) -> str | None:
-    return _between(_Column(f"length({column.sql})", _Kind.WHOLE), given) if column.kind is _Kind.TEXT else None
+def _lengths(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    return _between(_Column(f"length({column.sql})", _Kind.WHOLE), arguments) if column.kind is _Kind.TEXT else None
 
 
-def _length(column: _Column, given: Mapping[str, Any]) -> str | None:
-    value = given.get("value")
+def _length(column: _Column, arguments: Mapping[str, Any]) -> str | None:
+    value = arguments.get("value")
     is_known = column.kind is _Kind.TEXT and isinstance(value, int) and not isinstance(value, bool)
     return f"length({column.sql}) = {value}" if is_known else None
 
 
-def _pair(kind: str, given: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
-    first, second = (_column(given.get(name), types) for name in ("column_A", "column_B"))
-    if first is None or second is None or not given.keys() <= {"column_A", "column_B", "or_equal", "ignore_row_if"}:
+def _pair(kind: str, arguments: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Measured | None:
+    first, second = (_column(arguments.get(name), types) for name in ("column_A", "column_B"))
+    if first is None or second is None or not arguments.keys() <= {"column_A", "column_B", "or_equal", "ignore_row_if"}:
         return None
     if (first.kind, first.scale) != (second.kind, second.scale) or first.kind is _Kind.FLOAT32:
         return None
     if kind == "expect_column_pair_values_to_be_equal":
         operator = "="
     elif first.kind in (_Kind.WHOLE, _Kind.FLOAT):
-        operator = ">=" if given.get("or_equal") else ">"
+        operator = ">=" if arguments.get("or_equal") else ">"
     else:
         return None  # Python does not order missing values of other types
     joins = {"both_values_are_missing": "and", "either_value_is_missing": "or"}
-    how = given.get("ignore_row_if", "both_values_are_missing")
+    how = arguments.get("ignore_row_if", "both_values_are_missing")
     if how not in (*joins, "neither"):
         return None
     ignored = "false" if how == "neither" else f"({first.missing} {joins[how]} {second.missing})"

@@ -30,10 +30,10 @@ def rules_of_files(
     because their type cannot represent the value. Raises TableError naming file and rule, with every problem.
     """
     problems = list[str]()
-    found = [*_of_conditions(table, rules, problems), *_of_suites(table, expectations, types, problems)]
+    table_rules = [*_of_conditions(table, rules, problems), *_of_suites(table, expectations, types, problems)]
     if problems:
         raise TableError(" ".join(problems), "Correct the named files.", str(table.id))
-    return tuple(found)
+    return tuple(table_rules)
 
 
 def _of_suites(
@@ -42,40 +42,40 @@ def _of_suites(
     types: Mapping[str, pa.DataType],
     problems: list[str],
 ) -> list[Rule]:
-    found = []
-    for each in expectations:
-        kwargs = json.loads(each.kwargs)
+    table_rules = []
+    for expectation in expectations:
+        kwargs = json.loads(expectation.kwargs)
         by, columns = By.SQL, columns_of(kwargs)
-        known = measured(each.kind, kwargs, types)
-        if each.kind == _QUERY:
+        known = measured(expectation.kind, kwargs, types)
+        if expectation.kind == _QUERY:
             by = By.QUERY
             columns = columns_of_query(str(kwargs.get("unexpected_rows_query", "")), types)
         elif known is None:
             by = By.LIBRARY
         unknown = [name for name in columns if name not in types]
         if unknown:
-            problems.append(f"{each.place} refers to {', '.join(unknown)}, which {table.id} does not have.")
+            problems.append(f"{expectation.place} refers to {', '.join(unknown)}, which {table.id} does not have.")
             continue
         applies = _applies(columns)
-        found.append(
+        table_rules.append(
             Rule(
-                f"user:{each.name}",
+                f"user:{expectation.name}",
                 "",
                 "true" if known is None else known.predicate,
-                each.description or f"{each.kind} of {', '.join(columns) or table.id}",
-                each.severity,
+                expectation.description or f"{expectation.kind} of {', '.join(columns) or table.id}",
+                expectation.severity,
                 applies,
                 Origin.USER,
                 Reads.PRESENCE if known is not None and known.is_presence else Reads.VALUE,
-                kind=each.kind,
-                kwargs=each.kwargs,
+                kind=expectation.kind,
+                kwargs=expectation.kwargs,
                 ignored="false" if known is None else known.ignored,
                 measures=() if known is None else _placed(known.measures, applies),
                 by=by,
                 columns=columns if by is By.SQL else (),
             )
         )
-    return found
+    return table_rules
 
 
 def _placed(measures: tuple[tuple[str, str], ...], applies: str) -> tuple[tuple[str, str], ...]:
@@ -84,7 +84,7 @@ def _placed(measures: tuple[tuple[str, str], ...], applies: str) -> tuple[tuple[
 
 
 def _of_conditions(table: TableSchema, rules: tuple[FileRule, ...], problems: list[str]) -> list[Rule]:
-    found = []
+    table_rules = []
     known = {column.name.lower() for column in table.columns}
     for rule in rules:
         try:
@@ -98,7 +98,7 @@ def _of_conditions(table: TableSchema, rules: tuple[FileRule, ...], problems: li
                 f"{rule.place}: rule {rule.name} refers to {', '.join(unknown)}, which {table.id} does not have."
             )
             continue
-        found.append(
+        table_rules.append(
             Rule(
                 f"user:{rule.name}",
                 "",
@@ -111,7 +111,7 @@ def _of_conditions(table: TableSchema, rules: tuple[FileRule, ...], problems: li
                 tolerated_share=rule.tolerated_share,
             )
         )
-    return found
+    return table_rules
 
 
 def _applies(columns: tuple[str, ...]) -> str:

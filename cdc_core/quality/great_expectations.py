@@ -69,8 +69,8 @@ class _Expectation:
     def judge(self, values: Callable[[str], Any]) -> ExpectationVerdict:
         """Return the library's verdict; ``values`` returns a metric by its name."""
         metrics = {id_: values(name) for name, id_ in self._ids.items()}
-        found = type(self._made).metrics_validate(self, metrics, {"result_format": self._format}, None)
-        return ExpectationVerdict(bool(found.success), found.result.get("observed_value"))
+        validation = type(self._made).metrics_validate(self, metrics, {"result_format": self._format}, None)
+        return ExpectationVerdict(bool(validation.success), validation.result.get("observed_value"))
 
 
 def verdict(rule: Rule, metrics: Metrics) -> ExpectationVerdict:
@@ -115,11 +115,11 @@ def evaluated(rule: Rule, rows: pa.Table) -> ExpectationVerdict:
     )
     if failed:
         raise InvariantError("Great Expectations left metrics out.")
-    found = expectation.metrics_validate(metrics, settings, engine)
-    places = found.result.get("unexpected_index_list")
-    if "element_count" not in found.result:
-        return ExpectationVerdict(bool(found.success), found.result.get("observed_value"))
-    return ExpectationVerdict(bool(found.success), None, np.array(places or [], dtype=np.int64))
+    validation = expectation.metrics_validate(metrics, settings, engine)
+    places = validation.result.get("unexpected_index_list")
+    if "element_count" not in validation.result:
+        return ExpectationVerdict(bool(validation.success), validation.result.get("observed_value"))
+    return ExpectationVerdict(bool(validation.success), None, np.array(places or [], dtype=np.int64))
 
 
 def frame(rows: pa.Table) -> pd.DataFrame:

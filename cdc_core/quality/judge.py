@@ -61,19 +61,22 @@ def judge(
     if not changes.num_rows:
         return SliceVerdicts(Summary(0, {rule.name: 0 for rule in rules}, 0, 0, None))
     findings = _measured(table, changes, rules, found_failed or {})
-    verdicts = tuple(verdict_of(table, each) for each in findings)
-    failed = {each.rule.name: 0 if each.success else each.metrics.unexpected for each in verdicts}
+    verdicts = tuple(verdict_of(table, finding) for finding in findings)
+    failed = {
+        rule_verdict.rule.name: 0 if rule_verdict.success else rule_verdict.metrics.unexpected
+        for rule_verdict in verdicts
+    }
     refusing = [
-        each
-        for each, found in zip(findings, verdicts, strict=True)
-        if not found.success and each.rule.severity is Severity.ERROR and each.unexpected is not None
+        finding
+        for finding, rule_verdict in zip(findings, verdicts, strict=True)
+        if not rule_verdict.success and finding.rule.severity is Severity.ERROR and finding.unexpected is not None
     ]
     if not refusing:
         return SliceVerdicts(Summary(changes.num_rows, failed, 0, duplicates, highest), verdicts)
-    grid = np.stack([each.unexpected for each in refusing if each.unexpected is not None], axis=1)
+    grid = np.stack([finding.unexpected for finding in refusing if finding.unexpected is not None], axis=1)
     bad = grid.any(axis=1)
     summary = Summary(changes.num_rows, failed, int(bad.sum()), duplicates, highest)
-    reasons = _reasons(grid[bad], [each.rule.name for each in refusing])
+    reasons = _reasons(grid[bad], [finding.rule.name for finding in refusing])
     return SliceVerdicts(summary, verdicts, pa.array(bad), reasons)
 
 
@@ -81,48 +84,52 @@ def _measured(
     table: str, changes: pa.Table, rules: tuple[Rule, ...], found_failed: Mapping[str, np.ndarray]
 ) -> list[Findings]:
     with measuring(table, changes, rules) as slice_:
-        findings = [Findings(*each) for each in zip(rules, slice_.metrics(), strict=True)]
-        for each in findings:
-            each.unexpected = found_failed.get(each.rule.name)
-        wrong = [each for each in findings if each.metrics.unexpected and each.rule.severity is Severity.ERROR]
+        findings = [Findings(*pair) for pair in zip(rules, slice_.metrics(), strict=True)]
+        for finding in findings:
+            finding.unexpected = found_failed.get(finding.rule.name)
+        wrong = [
+            finding for finding in findings if finding.metrics.unexpected and finding.rule.severity is Severity.ERROR
+        ]
         if wrong:
-            grid = slice_.unexpected([each.rule for each in wrong])
+            grid = slice_.unexpected([finding.rule for finding in wrong])
             lsn = changes.column("__commit_lsn").fill_null(0).to_numpy()
-            for number, each in enumerate(wrong):
+            for number, finding in enumerate(wrong):
                 # A rule may not have been in force when an earlier row was written.
-                each.unexpected = grid[:, number] & (lsn > each.rule.since) if each.rule.since else grid[:, number]
-        by_rows = [each for each in findings if each.rule.by is not By.SQL and each.metrics.rows]
-        judged = slice_.judged([each.rule for each in by_rows]) if by_rows else None
-    for number, each in enumerate(by_rows):
+                finding.unexpected = (
+                    grid[:, number] & (lsn > finding.rule.since) if finding.rule.since else grid[:, number]
+                )
+        by_rows = [finding for finding in findings if finding.rule.by is not By.SQL and finding.metrics.rows]
+        judged = slice_.judged([finding.rule for finding in by_rows]) if by_rows else None
+    for number, finding in enumerate(by_rows):
         assert judged is not None
-        _judge_rows(table, changes, each, judged[:, number])
-    for each in findings:
-        if each.unexpected is not None:
-            each.metrics = replace(each.metrics, unexpected=int(each.unexpected.sum()))
+        _judge_rows(table, changes, finding, judged[:, number])
+    for finding in findings:
+        if finding.unexpected is not None:
+            finding.metrics = replace(finding.metrics, unexpected=int(finding.unexpected.sum()))
     return findings
 
 
-def _judge_rows(table: str, changes: pa.Table, found: Findings, judged: np.ndarray) -> None:
-    places = judge_rows(table, new_rows(changes.filter(pa.array(judged))), found)
+def _judge_rows(table: str, changes: pa.Table, finding: Findings, judged: np.ndarray) -> None:
+    places = judge_rows(table, new_rows(changes.filter(pa.array(judged))), finding)
     if places is not None:
-        found.unexpected = np.zeros(changes.num_rows, dtype=bool)
-        found.unexpected[np.flatnonzero(judged)[places]] = True
+        finding.unexpected = np.zeros(changes.num_rows, dtype=bool)
+        finding.unexpected[np.flatnonzero(judged)[places]] = True
 
 
-def judge_rows(table: str, rows: pa.Table, found: Findings) -> np.ndarray | None:
+def judge_rows(table: str, rows: pa.Table, finding: Findings) -> np.ndarray | None:
     """Have the rule's query, or the library, evaluate the new rows that it judges.
 
     Returns the positions of the unexpected rows, None for an expectation on the rows as a whole: int64[U].
     """
-    rule = found.rule
+    rule = finding.rule
     if rule.by is By.QUERY:
         count, places = queried(table, rule, rows)
         counts = {"unexpected_rows_query.row_count": count, "unexpected_rows_query.table": None}
-        found.metrics = Metrics(found.metrics.rows, unexpected=count, values=counts)
-        found.verdict = _guarded(table, rule, lambda: replace(verdict(rule, found.metrics), unexpected=places))
+        finding.metrics = Metrics(finding.metrics.rows, unexpected=count, values=counts)
+        finding.verdict = _guarded(table, rule, lambda: replace(verdict(rule, finding.metrics), unexpected=places))
     else:
-        found.verdict = _guarded(table, rule, lambda: evaluated(rule, rows))
-        places = found.verdict.unexpected
+        finding.verdict = _guarded(table, rule, lambda: evaluated(rule, rows))
+        places = finding.verdict.unexpected
     return places
 
 
@@ -134,9 +141,9 @@ def new_rows(changes: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def verdict_of(table: str, found: Findings) -> RuleVerdict:
+def verdict_of(table: str, finding: Findings) -> RuleVerdict:
     """Have the rule's expectation judge the metrics, if the library has not judged rows. Raises NotJudgedError."""
-    rule, metrics, of_rows = found.rule, found.metrics, found.verdict
+    rule, metrics, of_rows = finding.rule, finding.metrics, finding.verdict
     over_slice = bool(rule.measures) or (of_rows is not None and of_rows.unexpected is None)
     is_empty = not metrics.rows and (rule.measures or rule.by is not By.SQL)
     if is_empty:

@@ -75,17 +75,17 @@ def over_new_image(condition: str, tree: str) -> tuple[str, tuple[str, ...]]:
     nodes = _parsed(tree)
     bound = {node["lhs"]["column_names"][0].lower() for node in nodes if node["class"] == "LAMBDA" and node.get("lhs")}
     octets = condition.encode()
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for node in nodes:
         if node["class"] != "COLUMN_REF":
             continue
         root, place = node["column_names"][0], node["query_location"] - len("SELECT ")
         if root.lower() in (*IMAGES, *bound) or root.startswith("__") or not 0 <= place < len(octets):
             continue
-        found[place] = root
-    for place in sorted(found, reverse=True):
+        names[place] = root
+    for place in sorted(names, reverse=True):
         octets = octets[:place] + b"after." + octets[place:]
-    return octets.decode(), tuple(dict.fromkeys(found.values()))
+    return octets.decode(), tuple(dict.fromkeys(names.values()))
 
 
 def _parsed(tree: str) -> list[dict[str, Any]]:

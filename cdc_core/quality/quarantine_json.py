@@ -29,12 +29,12 @@ def key_json_sql(schema: pa.Schema, key: Sequence[str]) -> str:
     names = (f"k{number}" for number in count())
     parts = []
     for name in key:
-        images = [each for each in ("after", "before") if schema.field(each).type.get_field_index(name) >= 0]
+        images = [image for image in ("after", "before") if schema.field(image).type.get_field_index(name) >= 0]
         if not images:
             return "NULL::VARCHAR"
         kind = schema.field(images[0]).type.field(name).type
-        found = ", ".join(f"{image}.{quote(name)}" for image in images)
-        parts.append(f"{literal(name)}: {_value(f'coalesce({found})', kind, names)}")
+        values = ", ".join(f"{image}.{quote(name)}" for image in images)
+        parts.append(f"{literal(name)}: {_value(f'coalesce({values})', kind, names)}")
     return f"to_json({{{', '.join(parts)}}})::VARCHAR" if parts else "NULL::VARCHAR"
 
 

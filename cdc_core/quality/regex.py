@@ -49,14 +49,14 @@ def translated(pattern: str) -> str | None:
 
 
 def _sequence(items: list[tuple[Any, Any]], *, is_last: bool) -> str:
-    return "".join(_item(code, given, is_last and at == len(items) - 1) for at, (code, given) in enumerate(items))
+    return "".join(_item(code, argument, is_last and at == len(items) - 1) for at, (code, argument) in enumerate(items))
 
 
-def _item(code: Any, given: Any, is_last: bool) -> str:
+def _item(code: Any, argument: Any, is_last: bool) -> str:
     make: Callable[[Any, bool], str] | None = _ITEMS.get(code)
     if make is None:
         raise _UnknownError
-    return make(given, is_last)
+    return make(argument, is_last)
 
 
 def _character(ordinal: int) -> str:
@@ -70,8 +70,8 @@ def _ranges(runs: str) -> str:
     # Surrogates are in no text of UTF-8.
     every = "".join(map(chr, range(below))) + "".join(map(chr, range(above + 1, sys.maxunicode + 1)))
     parts = []
-    for found in re.finditer(runs, every):
-        first, last = ord(every[found.start()]), ord(every[found.end() - 1])
+    for run in re.finditer(runs, every):
+        first, last = ord(every[run.start()]), ord(every[run.end() - 1])
         if first < below < last:
             parts += [(first, below - 1), (above + 1, last)]
         else:
@@ -89,9 +89,9 @@ def _at(where: Any, is_last: bool) -> str:
     raise _UnknownError
 
 
-def _members(given: list[tuple[Any, Any]], _: bool) -> str:
+def _members(members: list[tuple[Any, Any]], _: bool) -> str:
     parts, negated = [], ""
-    for code, value in given:
+    for code, value in members:
         if code is codes.NEGATE:
             negated = "^"
         elif code is codes.LITERAL:
@@ -105,19 +105,19 @@ def _members(given: list[tuple[Any, Any]], _: bool) -> str:
     return f"[{negated}{''.join(parts)}]"
 
 
-def _branch(given: tuple[Any, list[Any]], is_last: bool) -> str:
-    return f"(?:{'|'.join(_sequence(list(each), is_last=is_last) for each in given[1])})"
+def _branch(branch: tuple[Any, list[Any]], is_last: bool) -> str:
+    return f"(?:{'|'.join(_sequence(list(alternative), is_last=is_last) for alternative in branch[1])})"
 
 
-def _group(given: tuple[Any, int, int, Any], is_last: bool) -> str:
-    _, added, removed, items = given
+def _group(group: tuple[Any, int, int, Any], is_last: bool) -> str:
+    _, added, removed, items = group
     if added or removed:
         raise _UnknownError
     return f"(?:{_sequence(list(items), is_last=is_last)})"
 
 
-def _repeated(given: tuple[int, Any, Any], _: bool) -> str:
-    least, most, items = given
+def _repeated(repeat: tuple[int, Any, Any], _: bool) -> str:
+    least, most, items = repeat
     if least > _MOST_REPEATS or (most is not codes.MAXREPEAT and most > _MOST_REPEATS):
         raise _UnknownError
     inner = _sequence(list(items), is_last=False)

@@ -69,8 +69,8 @@ class RuleFiles:
 
     def rules(self, table: TableId) -> tuple[FileRule, ...]:
         """Return the rules of one table; of several with the same name the last is used."""
-        found = {rule.name: rule for file in self.files if file.is_for(table) for rule in file.rules}
-        return tuple(found.values())
+        by_name = {rule.name: rule for file in self.files if file.is_for(table) for rule in file.rules}
+        return tuple(by_name.values())
 
     def limits(self, table: TableId, default: Limits) -> Limits:
         """Return the table's limits; values missing in the files are taken from ``default``."""
@@ -84,11 +84,11 @@ class RuleFiles:
 
     def without_plain_suites(self) -> RuleFiles:
         """Drop suites that only repeat the rules of the catalogue: tasks receive the others."""
-        return replace(self, suites=tuple(each for each in self.suites if each.expectations or each.edits))
+        return replace(self, suites=tuple(suite for suite in self.suites if suite.expectations or suite.edits))
 
     def suite(self, table: TableId) -> Suite:
         """Return the table's suite, an empty one if it has none."""
-        return next((each for each in self.suites if each.name == str(table)), Suite(str(table)))
+        return next((suite for suite in self.suites if suite.name == str(table)), Suite(str(table)))
 
 
 def read_rule_files(folder: str) -> RuleFiles:
@@ -99,10 +99,10 @@ def read_rule_files(folder: str) -> RuleFiles:
             f"wal2lake.quality.rules.path: {folder} is not a folder.", "Create it, or remove the property."
         )
     files, problems = list[RuleFile](), list[str]()
-    for path in sorted(each for each in place.iterdir() if each.suffix.lower() in (*_SUFFIXES, ".json")):
+    for path in sorted(file for file in place.iterdir() if file.suffix.lower() in (*_SUFFIXES, ".json")):
         if path.suffix.lower() == ".json":
-            wanted = f"{SUITES}/{path.stem.replace('.', '/')}.json"
-            problems.append(f"{path.name}: a suite belongs to the Great Expectations project, as {wanted}.")
+            suite_path = f"{SUITES}/{path.stem.replace('.', '/')}.json"
+            problems.append(f"{path.name}: a suite belongs to the Great Expectations project, as {suite_path}.")
             continue
         try:
             text = path.read_text(encoding="utf-8")
@@ -110,9 +110,9 @@ def read_rule_files(folder: str) -> RuleFiles:
             problems.append(f"{path.name} cannot be read ({type(error).__name__}).")
             continue
         reader = _RuleReader(path)
-        found = reader.rules(text)
+        rule_file = reader.rules(text)
         problems += reader.problems
-        files += [] if found is None else [found]
+        files += [] if rule_file is None else [rule_file]
     suites = _suites(place, problems)
     if problems:
         raise ConfigError(f"The rule files in {folder} are not valid: {' '.join(problems)}", "Correct the named files.")
@@ -120,7 +120,7 @@ def read_rule_files(folder: str) -> RuleFiles:
 
 
 def _suites(folder: Path, problems: list[str]) -> tuple[Suite, ...]:
-    found, places = list[Suite](), dict[str, str]()
+    suites, places = list[Suite](), dict[str, str]()
     for path in suite_files(folder):
         place = path.relative_to(folder).as_posix()
         suite = read_suite(path, place, problems)
@@ -129,8 +129,8 @@ def _suites(folder: Path, problems: list[str]) -> tuple[Suite, ...]:
         if suite.name in places:
             problems.append(f"{place}: its name is {suite.name!r}, like that of {places[suite.name]}.")
         places[suite.name] = place
-        found.append(suite)
-    return tuple(found)
+        suites.append(suite)
+    return tuple(suites)
 
 
 class _RuleReader:
@@ -154,68 +154,68 @@ class _RuleReader:
         tables = self._tables(top.get("tables"))
         share, rows = self._limits(top.get("limits"))
         rules: dict[str, FileRule] = {}
-        for each in self._items(top.get("rules"), "a list of rules"):
-            rule = self._rule(each)
+        for entry in self._items(top.get("rules"), "a list of rules"):
+            rule = self._rule(entry)
             if rule is not None and rule.name in rules:
-                self._wrong(_line(each), f"a second rule named {rule.name}")
+                self._wrong(_line(entry), f"a second rule named {rule.name}")
             elif rule is not None:
                 rules[rule.name] = rule
         return RuleFile(str(self._path), tables, tuple(rules.values()), share, rows)
 
     def _rule(self, node: yaml.Node) -> FileRule | None:
-        given = self._mapping(node, _RULE, "a rule with name and condition")
-        name, condition = self._text(given.get("name")), self._text(given.get("condition"))
+        fields = self._mapping(node, _RULE, "a rule with name and condition")
+        name, condition = self._text(fields.get("name")), self._text(fields.get("condition"))
         if not name or not _NAME.fullmatch(name):
             self._wrong(_line(node), "a rule without a name of letters, digits, _ . and -")
             return None
         if not condition:
             self._wrong(_line(node), f"rule {name} has no condition")
             return None
-        severity = self._text(given.get("severity")) or "error"
+        severity = self._text(fields.get("severity")) or "error"
         if severity not in ("error", "warn"):
-            self._wrong(_line(given["severity"]), f"severity of rule {name} is neither error nor warn")
+            self._wrong(_line(fields["severity"]), f"severity of rule {name} is neither error nor warn")
             severity = "error"
-        rows, share = self._tolerance(given.get("tolerance"), name)
-        place = f"{self._path.name}, line {_line(given['condition'])}"
-        return FileRule(name, condition, place, Severity(severity), rows, share, self._text(given.get("description")))
+        rows, share = self._tolerance(fields.get("tolerance"), name)
+        place = f"{self._path.name}, line {_line(fields['condition'])}"
+        return FileRule(name, condition, place, Severity(severity), rows, share, self._text(fields.get("description")))
 
     def _tolerance(self, node: yaml.Node | None, name: str) -> tuple[int, float]:
         text = self._text(node)
         if not text:
             return 0, 0.0
-        found = re.fullmatch(r"(\d+)|(0?\.\d+|0\.\d*|1\.0*)|(\d+(?:\.\d+)?)\s*%", text)
-        share = None if found is None or found[1] else float(found[2]) if found[2] else float(found[3]) / 100
-        if found is None or (share is not None and share > 1):
+        match = re.fullmatch(r"(\d+)|(0?\.\d+|0\.\d*|1\.0*)|(\d+(?:\.\d+)?)\s*%", text)
+        share = None if match is None or match[1] else float(match[2]) if match[2] else float(match[3]) / 100
+        if match is None or (share is not None and share > 1):
             self._wrong(_line(node), f"tolerance of rule {name} is no number of rows, no share (0.01), no percentage")
             return 0, 0.0
-        return (int(found[1]), 0.0) if share is None else (0, share)
+        return (int(match[1]), 0.0) if share is None else (0, share)
 
     def _limits(self, node: yaml.Node | None) -> tuple[float | None, int | None]:
         if node is None:
             return None, None
-        given = self._mapping(node, {"share", "rows"}, "limits with share or rows")
-        share, rows = self._text(given.get("share")), self._text(given.get("rows"))
+        fields = self._mapping(node, {"share", "rows"}, "limits with share or rows")
+        share, rows = self._text(fields.get("share")), self._text(fields.get("rows"))
         if share and not re.fullmatch(r"0|1|0?\.\d+|0\.\d*|1\.0*", share):
-            self._wrong(_line(given["share"]), "limits.share is not a number from 0 to 1")
+            self._wrong(_line(fields["share"]), "limits.share is not a number from 0 to 1")
             share = ""
         if rows and not rows.isdigit():
-            self._wrong(_line(given["rows"]), "limits.rows is not a whole number")
+            self._wrong(_line(fields["rows"]), "limits.rows is not a whole number")
             rows = ""
         return float(share) if share else None, int(rows) if rows else None
 
     def _tables(self, node: yaml.Node | None) -> tuple[str, ...]:
         if node is None:
             return self._own_table(None)
-        found = []
-        for each in self._items(node, "a list of patterns"):
-            pattern = self._text(each)
+        patterns = []
+        for entry in self._items(node, "a list of patterns"):
+            pattern = self._text(entry)
             try:
                 compile_pattern(pattern)
             except ValueError as error:
-                self._wrong(_line(each), f"a pattern in tables is no regular expression that is supported ({error})")
+                self._wrong(_line(entry), f"a pattern in tables is no regular expression that is supported ({error})")
                 continue
-            found.append(pattern)
-        return tuple(found)
+            patterns.append(pattern)
+        return tuple(patterns)
 
     def _own_table(self, line: int | None) -> tuple[str, ...]:
         match = _TABLE_FILE.fullmatch(self._path.stem)
@@ -224,21 +224,21 @@ class _RuleReader:
             return ()
         return (f"(?-i){re.escape(self._path.stem)}",)  # one table, not those that differ in case
 
-    def _mapping(self, node: yaml.Node, known: set[str], wanted: str) -> Mapping[str, yaml.Node]:
+    def _mapping(self, node: yaml.Node, known: set[str], shape: str) -> Mapping[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):
-            self._wrong(_line(node), f"something else than {wanted}")
+            self._wrong(_line(node), f"something else than {shape}")
             return {}
-        found: dict[str, yaml.Node] = {}
+        nodes: dict[str, yaml.Node] = {}
         for key, value in node.value:
             if key.value not in known:
                 self._wrong(_line(key), f"{key.value} is not known; known are {', '.join(sorted(known))}")
             else:
-                found[key.value] = value
-        return found
+                nodes[key.value] = value
+        return nodes
 
-    def _items(self, node: yaml.Node | None, wanted: str) -> Iterator[yaml.Node]:
+    def _items(self, node: yaml.Node | None, shape: str) -> Iterator[yaml.Node]:
         if node is not None and not isinstance(node, yaml.SequenceNode):
-            self._wrong(_line(node), f"something else than {wanted}")
+            self._wrong(_line(node), f"something else than {shape}")
         yield from node.value if isinstance(node, yaml.SequenceNode) else ()
 
     def _text(self, node: yaml.Node | None) -> str:

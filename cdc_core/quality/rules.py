@@ -111,8 +111,8 @@ class Rule:
     def arguments(self) -> dict[str, Any]:
         """The expectation's keyword arguments."""
         if self.kind != CONDITION:
-            found: dict[str, Any] = json.loads(self.kwargs)
-            return found
+            arguments: dict[str, Any] = json.loads(self.kwargs)
+            return arguments
         mostly = round(1 - self.tolerated_share, 12)
         return {
             "condition": self.predicate,

@@ -104,13 +104,13 @@ class Pruning:
 
     def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [batch.column(name) for name in self.columns]
-        for name, wanted in self.images.items():
+        for name, fields in self.images.items():
             image = batch.column(name)
             children = [
-                presence_of(image.field(place)) if presence else image.field(place) for place, _, presence in wanted
+                presence_of(image.field(place)) if presence else image.field(place) for place, _, presence in fields
             ]
             mask = pc.is_null(image) if image.null_count else None
-            arrays.append(pa.StructArray.from_arrays(children, fields=[made for _, made, _ in wanted], mask=mask))
+            arrays.append(pa.StructArray.from_arrays(children, fields=[made for _, made, _ in fields], mask=mask))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -133,16 +133,16 @@ def pruning_of(rules: tuple[Rule, ...], uses: list[Uses], schema: pa.Schema) -> 
     for image in IMAGES:
         whole = any(image in use.images for use in uses)
         asked = {name for use in uses for where, name in use.fields if where == image}
-        wanted = []
+        fields = []
         for place, part in enumerate(schema.field(image).type):
             by_value = part.name == _RESCUED or whole or part.name.lower() in asked
             by_value = by_value or (part.name in values and image == "after")
             if by_value and is_known(part.type):
-                wanted.append((place, part, False))
+                fields.append((place, part, False))
             elif part.name in presence:
-                wanted.append((place, pa.field(part.name, pa.bool_()), True))
-        images[image] = tuple(wanted)
-    parts = [pa.field(name, pa.struct([made for _, made, _ in wanted])) for name, wanted in images.items()]
+                fields.append((place, pa.field(part.name, pa.bool_()), True))
+        images[image] = tuple(fields)
+    parts = [pa.field(name, pa.struct([made for _, made, _ in fields])) for name, fields in images.items()]
     return Pruning(tuple(columns), images, pa.schema([*(schema.field(name) for name in columns), *parts]))
 
 

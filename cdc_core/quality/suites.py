@@ -69,9 +69,9 @@ class Suite:
 def suite_files(folder: Path) -> list[Path]:
     """The files of the suites in a folder's project, by name."""
     root = folder / SUITES
-    found = (path.relative_to(root) for path in root.rglob("*.json"))
+    relative_paths = (path.relative_to(root) for path in root.rglob("*.json"))
     # Notebooks keep copies in hidden folders.
-    return sorted(root / path for path in found if not any(part.startswith(".") for part in path.parts))
+    return sorted(root / path for path in relative_paths if not any(part.startswith(".") for part in path.parts))
 
 
 def read_suite(path: Path, place: str, problems: list[str]) -> Suite | None:
@@ -85,7 +85,7 @@ def read_suite(path: Path, place: str, problems: list[str]) -> Suite | None:
         problems.append(f"{place}, line {error.lineno}: no JSON ({error.msg}).")
         return None
     listed = raw.get("expectations") if isinstance(raw, dict) else None
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         problems.append(f"{place}: no list of expectations, as Great Expectations' own suites have.")
         return None
     name = str(raw.get("name") or place.removeprefix(f"{SUITES}/").removesuffix(".json").replace("/", "."))
@@ -102,8 +102,8 @@ class _Entry:
 
 
 def _suite(name: str, raw: Mapping[str, Any], entries: list[_Entry]) -> Suite:
-    own = tuple(each.expectation for each in entries if not each.rule or each.is_edited)
-    kept = {each.rule: each.expectation.severity for each in entries if each.rule and not each.is_edited}
+    own = tuple(entry.expectation for entry in entries if not entry.rule or entry.is_edited)
+    kept = {entry.rule: entry.expectation.severity for entry in entries if entry.rule and not entry.is_edited}
     off = frozenset(generated_names(raw)) - kept.keys()
     others = tuple(sorted((rule, level) for rule, level in kept.items() if level is not Severity.ERROR))
     return Suite(name, own, off, others)
@@ -111,19 +111,19 @@ def _suite(name: str, raw: Mapping[str, Any], entries: list[_Entry]) -> Suite:
 
 def _entries(listed: Iterable[Mapping[str, Any]], place: str, problems: list[str]) -> Iterator[_Entry]:
     names = dict[str, int]()
-    for number, each in enumerate(listed, 1):
-        kind, kwargs = each.get("type") or each.get("expectation_type"), each.get("kwargs", {})
+    for number, raw in enumerate(listed, 1):
+        kind, kwargs = raw.get("type") or raw.get("expectation_type"), raw.get("kwargs", {})
         if not isinstance(kind, str) or not isinstance(kwargs, dict):
             problems.append(f"{place}: expectation {number} has no type, or kwargs that are no object.")
             continue
         name = short_name(kind, kwargs)
         names[name] = names.get(name, 0) + 1
         name = name if names[name] == 1 else f"{name}:{names[name]}"
-        severity = Severity.WARN if str(each.get("severity", "critical")) != "critical" else Severity.ERROR
+        severity = Severity.WARN if str(raw.get("severity", "critical")) != "critical" else Severity.ERROR
         text = json.dumps(kwargs, sort_keys=True)
-        described = str(each.get("description") or "")
+        described = str(raw.get("description") or "")
         made = FileExpectation(name, kind, text, f"{place}, expectation {number}", severity, described)
-        yield _Entry(made, str(mark_of(each).get("rule", "")), is_edited(each))
+        yield _Entry(made, str(mark_of(raw).get("rule", "")), is_edited(raw))
 
 
 def mark_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -136,7 +136,7 @@ def mark_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 def generated_names(suite: Mapping[str, Any]) -> list[str]:
     """The rules for which a suite has, or had, an expectation."""
     names = mark_of(suite).get("generated")
-    return [str(each) for each in names] if isinstance(names, list) else []
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def is_edited(entry: Mapping[str, Any]) -> bool:

@@ -56,8 +56,8 @@ class TimeBound:
 def _watch(bound: weakref.ref[TimeBound], interrupt: Callable[[], None]) -> None:
     while True:
         time.sleep(_LOOK)
-        found = bound()
-        if found is None:
+        time_bound = bound()
+        if time_bound is None:
             return
-        found.interrupt_late(interrupt)
-        del found
+        time_bound.interrupt_late(interrupt)
+        del time_bound

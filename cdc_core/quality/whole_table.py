@@ -29,13 +29,13 @@ def judge_whole(
     Raises NotJudgedError naming the rule that cannot be evaluated, and what ``read`` raises.
     """
     with measuring(table, Batches(schema, read), rules) as measured:
-        findings = [Findings(*each) for each in zip(rules, measured.metrics(), strict=True)]
-    for found in findings:
-        if found.rule.by is not By.SQL and found.metrics.rows:
-            places = judge_rows(table, _judged_rows(table, found, read), found)
-            count = found.metrics.unexpected if places is None else len(places)
-            found.metrics = replace(found.metrics, unexpected=count)
-    return tuple(verdict_of(table, found) for found in findings)
+        findings = [Findings(*pair) for pair in zip(rules, measured.metrics(), strict=True)]
+    for finding in findings:
+        if finding.rule.by is not By.SQL and finding.metrics.rows:
+            places = judge_rows(table, _judged_rows(table, finding, read), finding)
+            count = finding.metrics.unexpected if places is None else len(places)
+            finding.metrics = replace(finding.metrics, unexpected=count)
+    return tuple(verdict_of(table, finding) for finding in findings)
 
 
 def columns_read(table: str, rules: Sequence[Rule], schema: pa.Schema) -> set[str] | None:
@@ -43,8 +43,8 @@ def columns_read(table: str, rules: Sequence[Rule], schema: pa.Schema) -> set[st
     return None if any(rule.by is not By.SQL for rule in rules) else columns_of_rules(table, rules, schema)
 
 
-def _judged_rows(table: str, found: Findings, read: Callable[[], Iterator[pa.Table]]) -> pa.Table:
-    rule, count = found.rule, found.metrics.rows
+def _judged_rows(table: str, finding: Findings, read: Callable[[], Iterator[pa.Table]]) -> pa.Table:
+    rule, count = finding.rule, finding.metrics.rows
     if count > ROWS_IN_MEMORY:
         raise NotJudgedError(
             f"Expectation {rule.plain_name} of {table} would judge {count:,} rows in memory, more than "

@@ -71,21 +71,27 @@ class NotificationTable:
         if not chosen:
             return True
         try:
-            self._opened = record_notifications(self._path, [_row(one) for one in chosen], self._history, self._opened)
+            self._opened = record_notifications(
+                self._path, [_row(notification) for notification in chosen], self._history, self._opened
+            )
         except Exception as error:
             # Snapshots continue without them.
             _log.warning("Notifications could not be written to %s (%s).", self._path, type(error).__name__)
             self._opened = None
             return False
         with self._lock:
-            written = {one.id for one in chosen}
-            self._waiting = deque((one for one in self._waiting if one.id not in written), _MAX_WAITING)
+            written = {notification.id for notification in chosen}
+            self._waiting = deque(
+                (notification for notification in self._waiting if notification.id not in written), _MAX_WAITING
+            )
         return True
 
 
-def _row(one: Notification) -> NotificationRow:
-    at = datetime.fromtimestamp(one.timestamp_ms / 1000, UTC)
-    return NotificationRow(one.id, one.aggregate_type, one.type.value, dict(one.additional_data), at)
+def _row(notification: Notification) -> NotificationRow:
+    at = datetime.fromtimestamp(notification.timestamp_ms / 1000, UTC)
+    return NotificationRow(
+        notification.id, notification.aggregate_type, notification.type.value, dict(notification.additional_data), at
+    )
 
 
 @contextmanager

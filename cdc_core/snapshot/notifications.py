@@ -74,10 +74,10 @@ class Notifier:
 
     def notify(self, aggregate: str, status_type: SnapshotStatus, **data: object) -> None:
         """Create and send a notification. ``data``: names with underscores; values are written as text."""
-        given = {"connector_name": self._connector, **{name: str(value) for name, value in data.items()}}
-        made = Notification(aggregate, status_type, given)
+        texts = {"connector_name": self._connector, **{name: str(value) for name, value in data.items()}}
+        made = Notification(aggregate, status_type, texts)
         if "log" in self._channels:
-            text = ", ".join(f"{name}={value}" for name, value in given.items())
+            text = ", ".join(f"{name}={value}" for name, value in texts.items())
             _log.info("%s %s: %s", aggregate, status_type.value, text)
         if self._listener is not None:
             self._listener(made)

@@ -78,9 +78,9 @@ _OLDER_MODES = {"never": "no_data", "exported": "initial", "schema_only": "no_da
 
 def parse_snapshot_mode(text: str) -> SnapshotMode:
     """Parse a mode, or an older name of one (never, exported)."""
-    wanted = text.strip().lower()
+    name = text.strip().lower()
     try:
-        return SnapshotMode(_OLDER_MODES.get(wanted, wanted))
+        return SnapshotMode(_OLDER_MODES.get(name, name))
     except ValueError:
         raise ValueError("one of " + ", ".join(member.value for member in SnapshotMode)) from None
 

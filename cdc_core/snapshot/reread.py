@@ -70,14 +70,14 @@ class Rereads:
 
     def finished(self) -> list[Reread]:
         """Return the re-reads that ended since the last call."""
-        found: list[Reread] = []
+        ended: list[Reread] = []
         while True:
             try:
-                found.append(self._done.get_nowait())
+                ended.append(self._done.get_nowait())
             except queue.Empty:
                 break
-        self._asked -= {each.table for each in found}
-        return found
+        self._asked -= {reread.table for reread in ended}
+        return ended
 
     @property
     def are_under_way(self) -> bool:
@@ -103,12 +103,12 @@ class Rereads:
 
     def _next(self) -> dict[TableId, int]:
         """Return the requests that are waiting, as soon as there is one; none at the end."""
-        wanted, numbers = self._wanted.get(), dict[TableId, int]()
-        while wanted is not None:
-            table, number = wanted
+        request, numbers = self._wanted.get(), dict[TableId, int]()
+        while request is not None:
+            table, number = request
             numbers[table] = number
             try:
-                wanted = self._wanted.get_nowait()
+                request = self._wanted.get_nowait()
             except queue.Empty:
                 return numbers
         return {}
@@ -152,6 +152,6 @@ class Rereads:
             # The thread must stay alive for other tables, and the run waits for the result of its request.
             names = ", ".join(map(str, numbers))
             _log.exception("Re-reading %s failed unexpectedly.", names)
-            found = f"Re-reading {names} failed unexpectedly ({type(error).__name__})."
+            problem = f"Re-reading {names} failed unexpectedly ({type(error).__name__})."
             remedy = f"Please report this with the log; run wal2lake replay with {names} to try again."
-            return dict.fromkeys(numbers, InvariantError(found, remedy))
+            return dict.fromkeys(numbers, InvariantError(problem, remedy))

@@ -60,12 +60,12 @@ class SenderRenewal:
     def is_due(self, server: Server, confirmed: int) -> bool:
         """Whether the stream is to be restarted at ``confirmed``. For the thread of the stream; two small queries."""
         with self._lock:
-            wanted, covered, ended = self._wanted, self._covered, self._ended
-        if wanted <= covered:
+            bound, covered, ended = self._wanted, self._covered, self._ended
+        if bound <= covered:
             return False
-        if ended is None or ended[0] < wanted:
+        if ended is None or ended[0] < bound:
             oldest = server.oldest_transaction()
-            if oldest < wanted:
+            if oldest < bound:
                 return False
             # Queried after it: each of these transactions has written its commit before this position.
             ended = oldest, server.wal_lsn()

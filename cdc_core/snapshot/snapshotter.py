@@ -132,14 +132,14 @@ class CustomQueries:
         if not callable(function):
             return None
         try:
-            found = function(*arguments)
+            answer = function(*arguments)
         except Exception as error:
             # As of its creation: the text of the error may contain anything.
             name = type(self._snapshotter).__name__
             raise ConfigError(
                 f"{name}.{method} of snapshot.mode.custom.name failed ({type(error).__name__})."
             ) from error
-        return None if found is None else str(found)
+        return None if answer is None else str(answer)
 
 
 @lru_cache(8)

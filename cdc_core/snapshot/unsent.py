@@ -131,13 +131,17 @@ def _is_new(
     paths: LakePaths, scope: str, table: TableSchema, history: TableHistory, attempts: set[int], marks: Marks
 ) -> bool:
     """``attempts`` are the LSNs of the table's snapshots, finished or not."""
-    found = LakeTable(paths, scope, table.id).position()
-    if found.place.token is None:
+    position = LakeTable(paths, scope, table.id).position()
+    if position.place.token is None:
         before = [
             schema_version for number, schema_version in history.versions.items() if history.lsns[number] in attempts
         ]
     else:
-        before = [each for each in history.versions.values() if each.number == found.schema_version]
+        before = [
+            schema_version
+            for schema_version in history.versions.values()
+            if schema_version.number == position.schema_version
+        ]
     return all(marks(schema_version.table) != marks(table) for schema_version in before)
 
 

@@ -98,7 +98,7 @@ def _read(
 def _planned(context: dg.AssetExecutionContext, site: Site, keys: Sequence[str]) -> list[KeyRange]:
     """Return the ranges of the partitions. Those that the tables' plans no longer have are left out with a warning."""
     tables = list(dict.fromkeys(table_of(key) for key in keys))
-    known = {one.name: one for one in site.open().plan_incremental(tables)}
+    known = {key_range.name: key_range for key_range in site.open().plan_incremental(tables)}
     gone = [key for key in keys if key not in known]
     if gone and len(gone) == len(keys):
         raise dg.Failure(

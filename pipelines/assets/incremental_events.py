@@ -63,22 +63,24 @@ class IncrementalEvents:
         with self._lock:
             progress = dict(self._progress)
         now = self._now()
-        for table, one in progress.items():
+        for table, table_progress in progress.items():
             is_due = now - self._reported.setdefault(table, now) >= PROGRESS_SECONDS
-            if is_due and one.ranges_applied < one.ranges and self._budget.take():
+            if is_due and table_progress.ranges_applied < table_progress.ranges and self._budget.take():
                 self._reported[table] = now
-                self._log_progress(one)
+                self._log_progress(table_progress)
 
     def report_tables(self, tables: set[TableId], status: Status) -> None:
         """Log the lake tables at the position that they have now, with ranges of this run."""
         facts = LakeFacts(self._site)
-        for one in status.tables:
-            if one.table in tables and one.lake_lsn is not None:
-                told = {"lsn": str(one.lake_lsn)} | facts.of(one.table)
-                tags = lake_tags(self._site, one.table, str(one.lake_lsn))
+        for table_status in status.tables:
+            if table_status.table in tables and table_status.lake_lsn is not None:
+                told = {"lsn": str(table_status.lake_lsn)} | facts.of(table_status.table)
+                tags = lake_tags(self._site, table_status.table, str(table_status.lake_lsn))
                 logged(
                     self._context,
-                    dg.AssetMaterialization(asset_key=lake_key(self._site, one.table), metadata=told, tags=tags),
+                    dg.AssetMaterialization(
+                        asset_key=lake_key(self._site, table_status.table), metadata=told, tags=tags
+                    ),
                 )
 
     def report_unread(self, keys: list[str]) -> None:

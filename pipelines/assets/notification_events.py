@@ -67,23 +67,23 @@ class NotificationEvents:
 
     def due(self, *, is_last: bool = False) -> list[dg.AssetObservation]:
         """Observations that are due; at the end of a run all remaining ones."""
-        found = []
+        observations = []
         with self._lock:
             while self._waiting and (is_last or self._budget.take()):
-                found.append(self._observation(self._waiting.popleft()))
-        return found
+                observations.append(self._observation(self._waiting.popleft()))
+        return observations
 
-    def _observation(self, one: Notification) -> dg.AssetObservation:
-        table = table_of(one)
-        told = {name: value for name, value in one.additional_data.items() if name != "connector_name"}
+    def _observation(self, notification: Notification) -> dg.AssetObservation:
+        table = table_of(notification)
+        told = {name: value for name, value in notification.additional_data.items() if name != "connector_name"}
         return dg.AssetObservation(
             asset_key=snapshot_key(self._site),
             partition=table,
-            description=sentence(one),
+            description=sentence(notification),
             metadata={
-                "notification": f"{one.aggregate_type}: {one.type.value}",
+                "notification": f"{notification.aggregate_type}: {notification.type.value}",
                 **{name: int(value) if value.isdecimal() else value for name, value in told.items()},
-                "notified_at": dg.MetadataValue.timestamp(one.timestamp_ms / 1000),
+                "notified_at": dg.MetadataValue.timestamp(notification.timestamp_ms / 1000),
             },
         )
 
@@ -94,9 +94,9 @@ def table_of(notification: Notification) -> str | None:
     return next((data[name] for name in _TABLE_FIELDS if data.get(name)), None)
 
 
-def sentence(one: Notification) -> str:
+def sentence(notification: Notification) -> str:
     """The notification as text: ``Incremental snapshot of public.orders: completed``."""
-    about = table_of(one) or one.additional_data.get("data_collections", "").replace(",", ", ")
-    subject = one.aggregate_type.capitalize() + (f" of {about}" if about else "")
-    status = one.additional_data.get("status", "")
-    return f"{subject}: {one.type.value.lower().replace('_', ' ')}" + (f" ({status})" if status else "")
+    about = table_of(notification) or notification.additional_data.get("data_collections", "").replace(",", ", ")
+    subject = notification.aggregate_type.capitalize() + (f" of {about}" if about else "")
+    status = notification.additional_data.get("status", "")
+    return f"{subject}: {notification.type.value.lower().replace('_', ' ')}" + (f" ({status})" if status else "")

@@ -59,8 +59,8 @@ class SnapshotEvents:
         now = self._now()
         with self._lock:
             # A table that was altered while it was read is started again.
-            held = self._tables.setdefault(progress.table, _Table(now, progress, now))
-            held.progress = progress
+            table = self._tables.setdefault(progress.table, _Table(now, progress, now))
+            table.progress = progress
 
     def notified(self, notification: Notification) -> None:
         """A notification about the whole snapshot; called by the engine."""
@@ -75,12 +75,12 @@ class SnapshotEvents:
         """Log each finished table, and the progress of the others, at a limited rate."""
         now = self._now()
         with self._lock:
-            held = list(self._tables.values())
-        for one in held:
-            if one.progress.done and not one.is_reported:
-                self._report_done(one, now)
-            elif not one.progress.done and now - one.reported_at >= PROGRESS_SECONDS and self._budget.take():
-                self._report_progress(one, now)
+            tables = list(self._tables.values())
+        for table in tables:
+            if table.progress.done and not table.is_reported:
+                self._report_done(table, now)
+            elif not table.progress.done and now - table.reported_at >= PROGRESS_SECONDS and self._budget.take():
+                self._report_progress(table, now)
         for observation in self._notifications.due():
             logged(self._context, observation)
 
@@ -92,7 +92,9 @@ class SnapshotEvents:
 
     def report_unread(self, tables: Iterable[TableId], status: Status) -> list[str]:
         """Report the tables that were not read as they are in the lake. Returns the names of those that are not."""
-        positions = {one.table: one.lake_lsn or one.snapshot_lsn for one in status.tables}
+        positions = {
+            table_status.table: table_status.lake_lsn or table_status.snapshot_lsn for table_status in status.tables
+        }
         absent = []
         for table in tables:
             lsn = positions.get(table)
@@ -110,43 +112,43 @@ class SnapshotEvents:
         for observation in self._notifications.due(is_last=True):
             logged(self._context, observation)
 
-    def _report_done(self, one: _Table, now: float) -> None:
-        progress = one.progress
-        found = (
-            {"dagster/row_count": progress.rows, "seconds": round(now - one.started, 3)}
+    def _report_done(self, table: _Table, now: float) -> None:
+        progress = table.progress
+        facts = (
+            {"dagster/row_count": progress.rows, "seconds": round(now - table.started, 3)}
             if progress.report is None
             else metadata.snapshot(progress.report)
         )
         if progress.ranges_total > 1:
-            found["ranges"] = progress.ranges_total
-        self._log_partition(progress.table, found)
-        one.is_reported = True
+            facts["ranges"] = progress.ranges_total
+        self._log_partition(progress.table, facts)
+        table.is_reported = True
         if progress.report is not None:
             self._log_lake(progress.table, metadata.snapshot(progress.report), str(progress.report.lsn))
         self._context.log.info(f"{progress.table}: {progress.rows:,} rows, done")
 
-    def _log_partition(self, table: TableId, found: metadata.Metadata) -> None:
+    def _log_partition(self, table: TableId, facts: metadata.Metadata) -> None:
         # A constant version: a table that is re-read is replaced in the lake by the same run, so the lake's tables are
         # not out of date because of it.
         tags, key = version_tags(self._site.slot), snapshot_key(self._site)
-        logged(self._context, dg.AssetMaterialization(asset_key=key, partition=str(table), metadata=found, tags=tags))
+        logged(self._context, dg.AssetMaterialization(asset_key=key, partition=str(table), metadata=facts, tags=tags))
 
-    def _log_lake(self, table: TableId, found: metadata.Metadata, lsn: str) -> None:
+    def _log_lake(self, table: TableId, facts: metadata.Metadata, lsn: str) -> None:
         """Log the lake table, which has the table's rows up to ``lsn``."""
         key, tags = lake_key(self._site, table), lake_tags(self._site, table, lsn)
-        logged(self._context, dg.AssetMaterialization(asset_key=key, metadata=found | self._facts.of(table), tags=tags))
+        logged(self._context, dg.AssetMaterialization(asset_key=key, metadata=facts | self._facts.of(table), tags=tags))
 
-    def _report_progress(self, one: _Table, now: float) -> None:
-        one.reported_at = now
-        found = metadata.snapshot_progress(one.progress, now - one.started)
-        words = metadata.progress_text(one.progress, now - one.started)
+    def _report_progress(self, table: _Table, now: float) -> None:
+        table.reported_at = now
+        facts = metadata.snapshot_progress(table.progress, now - table.started)
+        words = metadata.progress_text(table.progress, now - table.started)
         logged(
             self._context,
             dg.AssetObservation(
                 asset_key=snapshot_key(self._site),
-                partition=str(one.progress.table),
+                partition=str(table.progress.table),
                 description=words,
-                metadata=found,
+                metadata=facts,
             ),
         )
-        self._context.log.info(f"{one.progress.table}: {words}")
+        self._context.log.info(f"{table.progress.table}: {words}")

@@ -48,8 +48,8 @@ def snapshot_asset(site: Site) -> dg.AssetsDefinition:
     def snapshot(context: dg.AssetExecutionContext) -> Iterator[Any]:
         events = SnapshotEvents(context, site)
         done = finished_in(context, snapshot_key(site))
-        wanted = [site.table_id(key) for key in context.partition_keys if key not in done]
-        tables = _captured(context, site, wanted)
+        table_ids = [site.table_id(key) for key in context.partition_keys if key not in done]
+        tables = _captured(context, site, table_ids)
         name_run(context, f"snapshot of {listed(tables)}")
         sessions: list[Any] = []
 
@@ -92,9 +92,9 @@ def finished_in(context: dg.AssetExecutionContext, asset: dg.AssetKey) -> set[st
         runs |= {context.run.tags.get(PARENT_RUN_ID_TAG, ""), context.run.tags.get(ROOT_RUN_ID_TAG, "")}
     if not runs:
         return set()
-    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=list(context.partition_keys))
-    found = context.instance.fetch_materializations(wanted, limit=_MAX_REPORTS).records
-    return {record.partition_key for record in found if record.run_id in runs and record.partition_key}
+    records_filter = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=list(context.partition_keys))
+    records = context.instance.fetch_materializations(records_filter, limit=_MAX_REPORTS).records
+    return {record.partition_key for record in records if record.run_id in runs and record.partition_key}
 
 
 def _captured(context: dg.AssetExecutionContext, site: Site, tables: list[TableId]) -> list[TableId]:

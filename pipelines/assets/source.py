@@ -35,15 +35,15 @@ def _description(site: Site, table: KnownTable) -> str:
 
 def _metadata(table: KnownTable) -> metadata.Metadata:
     """Key and columns, as far as they are known without querying the server."""
-    found = named(table)
+    facts = named(table)
     if table.schema is not None:
-        found["dagster/column_schema"] = source_columns(table.schema)
-    return found
+        facts["dagster/column_schema"] = source_columns(table.schema)
+    return facts
 
 
 def named(table: KnownTable) -> metadata.Metadata:
     """The table's name as it is in the source, and its key."""
-    found: metadata.Metadata = {"table": str(table.id)}
+    facts: metadata.Metadata = {"table": str(table.id)}
     if table.schema is not None:
-        found["key"] = ", ".join(table.schema.lake_key) or "none: the table has no key"
-    return found
+        facts["key"] = ", ".join(table.schema.lake_key) or "none: the table has no key"
+    return facts

@@ -115,10 +115,10 @@ class StreamEvents:
         """The selected tables that are up to date without a change in this run, for a run that was to make them so."""
         rest = self._selected - self._tally.merged
         try:
-            found = self._site.open().status().tables if rest else ()
+            statuses = self._site.open().status().tables if rest else ()
         except CdcError:
             return  # an unavailable server was reported by the stream
-        for status in found:
+        for status in statuses:
             version = status.lake_lsn or status.snapshot_lsn
             if status.table in rest and version is not None and is_current(status):
                 told: metadata.Metadata = {"lsn": str(version), "events": 0}
@@ -129,16 +129,16 @@ class StreamEvents:
                 )
 
     def _last(self, summary: TableSummary) -> list[Any]:
-        found: list[Any] = []
+        events: list[Any] = []
         if summary.table in self._selected and summary.table in self._tally.merged and summary.error is None:
-            found.append(self._materialised(summary))
+            events.append(self._materialised(summary))
         elif summary.totals.rounds:
             # Not selected, not known yet, or the rounds before the failing one, which were merged.
             self._context.log_event(self._materialisation(summary))
             summary.reported = True
         self._log_checks(summary)
         self._say(summary)
-        return found
+        return events
 
     def _log_changes(self) -> None:
         """Materialized once per run, then observed.
@@ -148,12 +148,12 @@ class StreamEvents:
         """
         key = changes_key(self._site)
         with self._tally.changes_taken() as totals:
-            found = metadata.changes(totals)
+            facts = metadata.changes(totals)
             if self._changes_are_made:
-                self._log(dg.AssetObservation(asset_key=key, metadata=found))
+                self._log(dg.AssetObservation(asset_key=key, metadata=facts))
             else:
-                found |= self._facts.data_docs()
-                self._log(dg.AssetMaterialization(asset_key=key, metadata=found, tags=version_tags(self._site.slot)))
+                facts |= self._facts.data_docs()
+                self._log(dg.AssetMaterialization(asset_key=key, metadata=facts, tags=version_tags(self._site.slot)))
             self._log_own(totals)
         self._changes_are_made = True
         self._log_expectations()
@@ -178,15 +178,15 @@ class StreamEvents:
     def _log_slot_health(self) -> None:
         """Log the slot's checks: the job evaluates them only after the stream, which may be in an hour."""
         try:
-            found = results(self._site, self._site.open().pending())
+            slot_results = results(self._site, self._site.open().pending())
         except CdcError:
             return  # an unavailable server is reported by the stream
-        state, now = [bool(result.passed) for result in found], time.monotonic()
+        state, now = [bool(result.passed) for result in slot_results], time.monotonic()
         reported, at = self._told_slot
         if state == reported and now - at < SAME_SECONDS:
             return
         self._told_slot = state, now
-        for result, key in zip(found, check_keys(self._site), strict=True):
+        for result, key in zip(slot_results, check_keys(self._site), strict=True):
             self._log(evaluation(result, key, blocking=False))
 
     def _log_notifications(self, *, is_last: bool = False) -> None:
@@ -252,13 +252,13 @@ class StreamEvents:
             self._reported_checks[table] = (summary.error, summary.checks.state()), time.monotonic()
 
     def _changes(self, totals: ChangesTotals, report: StreamReport, with_data_docs: bool) -> dg.MaterializeResult[Any]:
-        found = metadata.changes(totals) | metadata.stream(report)
+        facts = metadata.changes(totals) | metadata.stream(report)
         if with_data_docs:
-            found |= self._data_docs()
+            facts |= self._data_docs()
         # The same version at every position: each table has its own changes, and those of others do not make it out of
         # date.
         return dg.MaterializeResult(
-            asset_key=changes_key(self._site), metadata=found, data_version=dg.DataVersion(self._site.slot)
+            asset_key=changes_key(self._site), metadata=facts, data_version=dg.DataVersion(self._site.slot)
         )
 
     def _data_docs(self) -> metadata.Metadata:

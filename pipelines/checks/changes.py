@@ -38,8 +38,12 @@ def changes_check(site: Site) -> dg.AssetChecksDefinition:
     def expectations(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with reported():
             statuses = site.open().status().tables
-        kept = {str(one.table): one.paused.reason for one in statuses if one.paused is not None and one.paused.by_rules}
-        refused = {str(one.table): one.quarantined for one in statuses if one.quarantined}
+        kept = {
+            str(status.table): status.paused.reason
+            for status in statuses
+            if status.paused is not None and status.paused.by_rules
+        }
+        refused = {str(status.table): status.quarantined for status in statuses if status.quarantined}
         waiting = [f"{name}: {count} changes wait in quarantine" for name, count in refused.items()]
         yield dg.AssetCheckResult(
             asset_key=key.asset_key,

@@ -45,13 +45,13 @@ def slot_health_check(site: Site) -> dg.AssetChecksDefinition:
         ],
     )
     def slot_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        wanted = context.selected_asset_check_keys
+        selected_keys = context.selected_asset_check_keys
         try:
             for result, key in zip(results(site, site.open().pending()), check_keys(site), strict=True):
-                if key in wanted:
+                if key in selected_keys:
                     yield result
         except CdcError as error:
-            for key in wanted:
+            for key in selected_keys:
                 yield dg.AssetCheckResult(
                     asset_key=key.asset_key,
                     check_name=key.name,
@@ -81,12 +81,12 @@ def results(site: Site, backlog: SlotFacts) -> list[dg.AssetCheckResult]:
 
 def facts(backlog: SlotFacts) -> Metadata:
     """The state of the slot as metadata, for plots; unknown values are omitted."""
-    found: Metadata = {"lag_bytes": backlog.lag_bytes or 0, "wal_status": backlog.wal_status or "unknown"}
+    state: Metadata = {"lag_bytes": backlog.lag_bytes or 0, "wal_status": backlog.wal_status or "unknown"}
     if backlog.lag_seconds is not None:
-        found["lag_seconds"] = round(backlog.lag_seconds, 3)
+        state["lag_seconds"] = round(backlog.lag_seconds, 3)
     if backlog.inactive_seconds is not None:
-        found["inactive_seconds"] = round(backlog.inactive_seconds, 3)
-    return found
+        state["inactive_seconds"] = round(backlog.inactive_seconds, 3)
+    return state
 
 
 def judge_lag(site: Site, backlog: SlotFacts) -> dg.AssetCheckResult:
@@ -126,7 +126,7 @@ def judge(site: Site, backlog: SlotFacts) -> dg.AssetCheckResult:
     """Fails if the slot does not exist or is lost; warns of a large lag and of WAL that may be removed soon."""
     wal_status = backlog.wal_status
     lag = backlog.lag_bytes or 0
-    found: Metadata = {
+    state: Metadata = {
         "slot_exists": backlog.slot_exists,
         "slot_active": backlog.slot_active,
         "wal_status": wal_status or "unknown",
@@ -145,7 +145,7 @@ def judge(site: Site, backlog: SlotFacts) -> dg.AssetCheckResult:
     elif lag > LAG_WARN_BYTES:
         problem = f"The server retains {lag:,} bytes of WAL for the slot."
         severity = dg.AssetCheckSeverity.WARN
-    return dg.AssetCheckResult(passed=not problem, severity=severity, description=problem, metadata=found)
+    return dg.AssetCheckResult(passed=not problem, severity=severity, description=problem, metadata=state)
 
 
 def _spec(key: dg.AssetCheckKey, description: str) -> dg.AssetCheckSpec:

@@ -47,9 +47,9 @@ def reconcile_checks(site: Site) -> dg.AssetChecksDefinition | None:
             context.log.info("Not compared with the source: execute this check separately, or the reconcile job.")
             context.log.addFilter(is_not_about_missing_results)
             return
-        wanted = {by_key[key]: key for key in context.selected_asset_check_keys}
+        tables = {by_key[key]: key for key in context.selected_asset_check_keys}
         with reported():
-            report = site.open().reconcile(sorted(wanted))
+            report = site.open().reconcile(sorted(tables))
         for result in report.tables:
             yield result_of(site, result, str(report.lsn))
 
@@ -72,7 +72,7 @@ def result_of(site: Site, result: ComparedTable, lsn: str) -> dg.AssetCheckResul
 
 def facts(plain: dict[str, Any], site: Site, lsn: str) -> Metadata:
     """Counts, cost, and where the keys are listed."""
-    found: Metadata = {
+    metadata: Metadata = {
         "state": plain["state"],
         "lsn": lsn,
         **{name: plain["counts"][name] for name in ("missing", "extra", "changed", "quarantined")},
@@ -81,12 +81,12 @@ def facts(plain: dict[str, Any], site: Site, lsn: str) -> Metadata:
         "keys_listed_in": str(site.paths().reconciliations),
     }
     if plain["rows"] is not None:
-        found["rows"] = plain["rows"]
+        metadata["rows"] = plain["rows"]
     if plain["repaired"]:
-        found["repaired"] = plain["repaired"]
+        metadata["repaired"] = plain["repaired"]
     if not _is_whole(plain):
-        found["changelog"] = "different"
-    return found
+        metadata["changelog"] = "different"
+    return metadata
 
 
 def _is_whole(plain: dict[str, Any]) -> bool:

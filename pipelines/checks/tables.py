@@ -73,21 +73,24 @@ def table_checks(site: Site) -> dg.AssetChecksDefinition | None:
         can_subset=True,
     )
     def checked(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        wanted = context.selected_asset_check_keys
-        tables = {table.id for table in site.tables if any(key.asset_key == lake_key(site, table.id) for key in wanted)}
+        selected_keys = context.selected_asset_check_keys
+        tables = {
+            table.id for table in site.tables if any(key.asset_key == lake_key(site, table.id) for key in selected_keys)
+        }
         with reported():
-            found = {one.table: one for one in site.open().status().tables}
-        statuses = [found.get(table) or _missing(table) for table in sorted(tables)]
+            by_table = {status.table: status for status in site.open().status().tables}
+        statuses = [by_table.get(table) or _missing(table) for table in sorted(tables)]
         # Dagster adds its checks to an asset that is materialised by hand: the run has judged what it merged.
         is_alone = not context.job_def.asset_layer.selected_asset_keys
         in_lake = [
-            one.table
-            for one in statuses
-            if one.lake_version is not None and dg.AssetCheckKey(lake_key(site, one.table), SUITE) in wanted
+            status.table
+            for status in statuses
+            if status.lake_version is not None
+            and dg.AssetCheckKey(lake_key(site, status.table), SUITE) in selected_keys
         ]
         judged = _judged(site, in_lake) if is_alone else {}
         for result in state_results(site, statuses, judged):
-            if dg.AssetCheckKey(result.asset_key, str(result.check_name)) in wanted:  # type: ignore[arg-type]
+            if dg.AssetCheckKey(result.asset_key, str(result.check_name)) in selected_keys:  # type: ignore[arg-type]
                 yield result
 
     return checked
@@ -96,7 +99,7 @@ def table_checks(site: Site) -> dg.AssetChecksDefinition | None:
 def _judged(site: Site, tables: Sequence[TableId]) -> dict[TableId, LakeJudgement]:
     """Have the rules judge lake tables as they are; a rule that is not valid is the reason why none is judged."""
     try:
-        return {one.table: one for one in site.open().quality_test(tables)} if tables else {}
+        return {judgement.table: judgement for judgement in site.open().quality_test(tables)} if tables else {}
     except CdcError as error:
         return {table: LakeJudgement(table, reason=str(error)) for table in tables}
 
@@ -117,14 +120,17 @@ def state_results(
 
 def _suite_now(site: Site, status: TableStatus, judged: LakeJudgement | None, facts: LakeFacts) -> dg.AssetCheckResult:
     reasons = [status.paused.reason] if status.paused is not None and status.paused.by_rules else []
-    found: metadata.Metadata = {"waiting": status.quarantined, "waiting_rules": metadata.reasons(_failed_rules(status))}
+    entries: metadata.Metadata = {
+        "waiting": status.quarantined,
+        "waiting_rules": metadata.reasons(_failed_rules(status)),
+    }
     if judged is not None and judged.report is None:
         reasons.append(f"Not judged: {judged.reason}")
     elif judged is not None and judged.report is not None:
         failed = [rule for rule in judged.report.rules if not rule.success and rule.severity == "error"]
         reasons += [f"{rule.name.removeprefix('user:')}: {rule.said}" for rule in failed]
-        found |= metadata.lake_judgement(judged, judged.report)
-    return _suite_result(site, status.table, reasons, status.quarantined, found, facts.places(status.table))
+        entries |= metadata.lake_judgement(judged, judged.report)
+    return _suite_result(site, status.table, reasons, status.quarantined, entries, facts.places(status.table))
 
 
 def _suite_result(
@@ -132,7 +138,7 @@ def _suite_result(
     table: TableId,
     reasons: Collection[str],
     waiting: int,
-    found: metadata.Metadata,
+    entries: metadata.Metadata,
     places: metadata.Metadata,
 ) -> dg.AssetCheckResult:
     """The result of ``great_expectations``: it fails for these reasons, and warns of changes that only wait."""
@@ -144,7 +150,7 @@ def _suite_result(
         passed=not fails,
         severity=severity(site, SUITE, usual),
         description="; ".join([*reasons, *([_waiting(site, table, waiting)] if waiting else [])]),
-        metadata={**found, **(places if fails else {})},
+        metadata={**entries, **(places if fails else {})},
     )
 
 
@@ -166,7 +172,7 @@ def check_results(
     if not checks.checks:
         return
     reasons = [f"{rule.name.removeprefix('user:')}: {rule.said}" for rule in failed]
-    found: metadata.Metadata = {
+    entries: metadata.Metadata = {
         "batches": checks.checks,
         "failed_batches": checks.failed_checks,
         "rows": checks.rows,
@@ -175,7 +181,7 @@ def check_results(
         "rules": metadata.rules(checks.rules),
         "warnings": ", ".join(rule.name for rule in checks.failed_rules(errors=False)),
     }
-    yield _suite_result(site, table, reasons, checks.waiting, found, places or {})
+    yield _suite_result(site, table, reasons, checks.waiting, entries, places or {})
 
 
 def merged_result(

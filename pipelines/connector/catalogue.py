@@ -54,5 +54,5 @@ def text_of(tables: Iterable[TableSchema]) -> str:
 
 def from_include_list(entries: Iterable[str]) -> tuple[KnownTable, ...]:
     """The tables of ``table.include.list`` whose entries are plain names, not patterns."""
-    found = [match for entry in entries if (match := _PLAIN.fullmatch(entry.strip()))]
-    return tuple(KnownTable(TableId(match[1], match[2])) for match in found)
+    matches = [match for entry in entries if (match := _PLAIN.fullmatch(entry.strip()))]
+    return tuple(KnownTable(TableId(match[1], match[2])) for match in matches)

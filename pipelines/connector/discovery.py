@@ -33,16 +33,16 @@ def fill_catalogues(connectors: Sequence[tuple[ConnectorConfig, ReadTables]]) ->
     So the first start shows every table, if it can. An error is no reason to fail: the sensor asks again, and its tick
     says what is wrong.
     """
-    missing = [one for one in connectors if not (one[0].state_path / catalogue.FILE).exists()]
+    missing = [connector for connector in connectors if not (connector[0].state_path / catalogue.FILE).exists()]
     if not missing:
         return
     from cdc_core.postgres import answers
 
     answering = asked([partial(answers, config.postgres) for config, _ in missing], SERVER_SECONDS)
-    found = [one for one, is_there in zip(missing, answering, strict=True) if is_there is True]
-    if found:
+    reachable = [connector for connector, is_there in zip(missing, answering, strict=True) if is_there is True]
+    if reachable:
         import cdc_core.assemble  # noqa: F401  (it takes longer than a server, and its time is not the server's)
-    for (config, _), tables in zip(found, asked([read for _, read in found], SERVER_SECONDS), strict=True):
+    for (config, _), tables in zip(reachable, asked([read for _, read in reachable], SERVER_SECONDS), strict=True):
         if not isinstance(tables, CdcError):
             with suppress(OSError):
                 catalogue.write(config.state_path, tables)
@@ -50,13 +50,13 @@ def fill_catalogues(connectors: Sequence[tuple[ConnectorConfig, ReadTables]]) ->
 
 def asked(questions: Sequence[Callable[[], Result]], seconds: float | None) -> list[Result | CdcError]:
     """Ask all at once: each one's answer or error. No answer within ``seconds`` (None: no limit) is an error, too."""
-    given: list[Result | CdcError] = [TransientError("The server has not answered in time.") for _ in questions]
+    answers: list[Result | CdcError] = [TransientError("The server has not answered in time.") for _ in questions]
 
     def ask(number: int) -> None:
         try:
-            given[number] = questions[number]()
+            answers[number] = questions[number]()
         except CdcError as error:
-            given[number] = error
+            answers[number] = error
 
     threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(questions))]
     for thread in threads:
@@ -64,4 +64,4 @@ def asked(questions: Sequence[Callable[[], Result]], seconds: float | None) -> l
     deadline = None if seconds is None else time.monotonic() + seconds
     for thread in threads:
         thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    return list(given)
+    return list(answers)

@@ -35,9 +35,9 @@ def connector_files() -> list[Path]:
 
     If unset: the folder ``connectors`` in DAGSTER_HOME, otherwise the one next to this package.
     """
-    given = os.environ.get(VARIABLE, "").strip()
-    if given:
-        places = [Path(part.strip()) for part in given.replace(os.pathsep, ",").split(",") if part.strip()]
+    setting = os.environ.get(VARIABLE, "").strip()
+    if setting:
+        places = [Path(part.strip()) for part in setting.replace(os.pathsep, ",").split(",") if part.strip()]
     else:
         roots = [Path(os.environ["DAGSTER_HOME"])] if os.environ.get("DAGSTER_HOME") else []
         folders = [root / "connectors" for root in [*roots, Path(__file__).parents[2]]]

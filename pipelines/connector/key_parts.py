@@ -22,8 +22,10 @@ def part(name: str) -> str:
     """
     if _PLAIN.fullmatch(name):
         return name
-    bare = "".join(each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
-    if any(each.isalnum() and not each.isascii() for each in bare):
+    bare = "".join(
+        character for character in unicodedata.normalize("NFKD", name) if not unicodedata.combining(character)
+    )
+    if any(character.isalnum() and not character.isascii() for character in bare):
         return _long(name)
     return f"{_readable(bare)}_{zlib.crc32(name.encode()) & 0xFFFF:04x}"
 
@@ -37,7 +39,9 @@ def table_parts(tables: Iterable[TableId]) -> dict[TableId, tuple[str, str]]:
     """
     parts: dict[TableId, tuple[str, str]] = {}
     taken = set[str]()
-    for table in sorted(set(tables), key=lambda each: (_PLAIN.fullmatch(each.schema + each.table) is None, each)):
+    for table in sorted(
+        set(tables), key=lambda table_id: (_PLAIN.fullmatch(table_id.schema + table_id.table) is None, table_id)
+    ):
         schema, name, tries = part(table.schema), part(table.table), 0
         while f"{schema}__{name}" in taken:
             tries += 1

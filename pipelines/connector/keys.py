@@ -70,7 +70,7 @@ def prefix(site: Site) -> list[str]:
 
 
 def _lake_prefix(site: Site) -> list[str]:
-    return [part(one) for one in site.labels.lake_prefix] or [*prefix(site), "lake"]
+    return [part(name) for name in site.labels.lake_prefix] or [*prefix(site), "lake"]
 
 
 def _topic_prefix(site: Site) -> list[str]:

@@ -41,14 +41,14 @@ def table_of(range_key: str) -> TableId:
     return KeyRange.parse(range_key)[0]
 
 
-def neighbours(order: Sequence[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+def neighbours(order: Sequence[str], keys: Collection[str]) -> Iterator[tuple[str, str]]:
     """The first and the last key of each group of wanted keys that follow each other in ``order``.
 
     Dagster runs a group in one run: a run has a partition, or all partitions from one to another.
     """
     group: list[str] = []
     for key in order:
-        if key in wanted:
+        if key in keys:
             group.append(key)
         elif group:
             yield group[0], group[-1]

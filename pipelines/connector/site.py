@@ -289,7 +289,7 @@ class Site:
     @property
     def key_prefix(self) -> tuple[str, ...]:
         """How the keys of the connector's assets begin."""
-        return tuple(part(one) for one in self.labels.prefix) or (part(self.name),)
+        return tuple(part(name) for name in self.labels.prefix) or (part(self.name),)
 
     @property
     def unique_name(self) -> str:

@@ -55,14 +55,14 @@ def maintenance_assets(site: Site) -> dg.AssetsDefinition | None:
         tables = [by_key[key] for key in sorted(context.selected_asset_keys)]
         is_all = len(tables) == len(by_key)
         with retried(context), reported():
-            found = engine.maintain(
+            reports = engine.maintain(
                 # If all tables are maintained, a known table that is not in the lake yet is not an error.
                 None if is_all else tables,
                 lambda: getattr(context.resources, spark_key(site)).spark_session,
                 lambda report: context.log.info(_line(report)),
             )
         for key, table in by_key.items():
-            mine = [report for report in found if report.table == table]
+            mine = [report for report in reports if report.table == table]
             if mine and key in context.selected_asset_keys:
                 yield dg.MaterializeResult(asset_key=key, metadata=facts(mine))
 
@@ -95,10 +95,10 @@ def maintenance_schedule(site: Site) -> dg.ScheduleDefinition:
 
 def facts(reports: list[MaintainedTable]) -> dict[str, Any]:
     """Metadata of one captured table: files and bytes before and after, and removed files, per Delta table."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for report in reports:
         done, kind = report.done, report.kind
-        found |= {
+        figures |= {
             f"{kind}_files_before": done.files_before,
             f"{kind}_files_after": done.files_after,
             f"{kind}_bytes_before": done.bytes_before,
@@ -107,7 +107,7 @@ def facts(reports: list[MaintainedTable]) -> dict[str, Any]:
             f"{kind}_files_removed": done.removed,
             f"{kind}_delta_version": done.version,
         }
-    return {**found, "seconds": round(sum(report.done.seconds for report in reports), 3)}
+    return {**figures, "seconds": round(sum(report.done.seconds for report in reports), 3)}
 
 
 def _line(report: MaintainedTable) -> str:

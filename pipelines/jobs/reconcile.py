@@ -84,10 +84,8 @@ def repair_job(site: Site) -> dg.JobDefinition:
             context.log.info(
                 f"{result.table}: {plain['state']}, {plain['repaired']:,} rows repaired, {differs:,} differ"
             )
-            for each in plain["unrepaired"]:
-                context.log.warning(
-                    f"{result.table}: {', '.join(map(str, each['key']))} not repaired: {each['reason']}"
-                )
+            for row in plain["unrepaired"]:
+                context.log.warning(f"{result.table}: {', '.join(map(str, row['key']))} not repaired: {row['reason']}")
             if result.table in known:
                 key = dg.AssetCheckKey(lake_key(site, result.table), EQUAL)
                 event: Any = evaluation(made, key, blocking=False)

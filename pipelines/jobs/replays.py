@@ -103,10 +103,10 @@ def replay_job(site: Site) -> dg.JobDefinition:
 def told(done: ReplayReport) -> str:
     """Return a table's replay as a line for the log."""
     read = f"{done.snapshot.rows:,} rows re-read as of {done.snapshot.lsn}, " if done.snapshot is not None else ""
-    found = done.quarantine
+    quarantine = done.quarantine
     return (
-        f"{done.table}: {read}{done.events:,} changes merged; {found.replayed:,} replayed from quarantine, "
-        f"{found.dropped:,} dropped, {found.waiting:,} still waiting"
+        f"{done.table}: {read}{done.events:,} changes merged; {quarantine.replayed:,} replayed from quarantine, "
+        f"{quarantine.dropped:,} dropped, {quarantine.waiting:,} still waiting"
     )
 
 
@@ -122,9 +122,9 @@ def _work(
     site: Site,
     engine: Engine,
     tables: Sequence[TableId],
-    one: Callable[[TableId], None],
+    replay: Callable[[TableId], None],
 ) -> None:
-    """Do ``one`` for each table, then report the tables to Dagster. A failed table does not affect the others."""
+    """Do ``replay`` for each table, then report the tables to Dagster. A failed table does not affect the others."""
     if not tables:
         context.log.info("No table is paused or has changes in quarantine: nothing to do.")
         return
@@ -135,7 +135,7 @@ def _work(
             if should_stop():
                 return
             try:
-                one(table)
+                replay(table)
             except TableError as error:
                 failed[table] = error
 
@@ -158,13 +158,13 @@ def _report(context: dg.OpExecutionContext, site: Site, done: Sequence[TableStat
     known = {table.id for table in site.tables}
     for status in done:
         key = lake_key(site, status.table)
-        found: metadata.Metadata = {"lsn": str(status.lake_lsn), "waiting": status.quarantined}
+        entries: metadata.Metadata = {"lsn": str(status.lake_lsn), "waiting": status.quarantined}
         if status.lake_version is not None:
-            found["delta_version"] = status.lake_version
+            entries["delta_version"] = status.lake_version
         context.log_event(
             dg.AssetMaterialization(
                 asset_key=key,
-                metadata=found | facts.of(status.table),
+                metadata=entries | facts.of(status.table),
                 tags=lake_tags(site, status.table, str(status.lake_lsn)),
             )
         )

@@ -54,8 +54,8 @@ def _requests(site: Site) -> Any:
 
     def tick(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         order = context.instance.get_dynamic_partitions(ranges_name(site))
-        wanted = _wanted(site, order)
-        if not wanted:
+        ranges = _wanted(site, order)
+        if not ranges:
             yield dg.SkipReason(
                 f"no table of {', '.join(site.snapshot_plan.tables) or site.name} has ranges yet: the sensor "
                 f"{site.safe_name}_tables adds them once the table is in the lake"
@@ -64,7 +64,7 @@ def _requests(site: Site) -> Any:
         busy = _being_read(context.instance, site, order)
         for table, run_id in busy.items():
             context.log.info(f"{table} is skipped: run {run_id} is still reading it.")
-        free = {key for key, table in wanted.items() if table not in busy}
+        free = {key for key, table in ranges.items() if table not in busy}
         if not free:
             reading = "; ".join(f"run {run_id} is still reading {table}" for table, run_id in busy.items())
             yield dg.SkipReason(f"{reading}: nothing else is to be read")
@@ -81,7 +81,7 @@ def _request(context: dg.ScheduleEvaluationContext, first: str, last: str) -> dg
 
 def _wanted(site: Site, order: Sequence[str]) -> dict[str, TableId]:
     """The ranges of the tables that the schedule names."""
-    patterns = [table_matcher(one) for one in site.snapshot_plan.tables]
+    patterns = [table_matcher(entry) for entry in site.snapshot_plan.tables]
     tables = {key: table_of(key) for key in order}
     return {key: table for key, table in tables.items() if not patterns or any(names(table) for names in patterns)}
 

@@ -70,7 +70,7 @@ class SignalConfig(dg.Config):
         """The signal's type and data. Raises ConfigError if fields are set that do not belong to the type."""
         if self.custom_type:
             return self.custom_type, _object(self.custom_data)
-        given = {
+        fields = {
             "data_collections": bool(self.data_collections),
             "additional_conditions": bool(self.additional_conditions),
             "surrogate_key": bool(self.surrogate_key),
@@ -80,7 +80,7 @@ class SignalConfig(dg.Config):
             "execute-snapshot": ("data_collections", "additional_conditions", "surrogate_key"),
             "stop-snapshot": ("data_collections",),
         }.get(self.type, ())
-        wrong = [name for name, is_given in given.items() if is_given and name not in allowed]
+        wrong = [name for name, is_given in fields.items() if is_given and name not in allowed]
         if wrong:
             raise ConfigError(
                 f"A signal of type {self.type} does not have the fields {', '.join(wrong)}.", "Remove these fields."
@@ -155,21 +155,23 @@ def _execute(
 ) -> dict[str, Any]:
     data: dict[str, Any] = {"type": kind.value, "data-collections": list(tables)}
     if conditions:
-        listed = [{"data-collection": one.data_collection, "filter": one.filter} for one in conditions]
+        listed = [
+            {"data-collection": condition.data_collection, "filter": condition.filter} for condition in conditions
+        ]
         data["additional-conditions"] = listed
     if surrogate_key:
         data["surrogate-key"] = surrogate_key
     return data
 
 
-def matched_tables(engine: Engine, wanted: Sequence[str]) -> list[TableId]:
+def matched_tables(engine: Engine, entries: Sequence[str]) -> list[TableId]:
     """Return the captured tables matched by some entry, a name or a regular expression.
 
     Raises ConfigError for an entry that matches none: the connector would only log a message.
     """
     tables = [table.id for table in engine.tables()]
-    captured, found = [str(table) for table in tables], set()
-    for entry in wanted:
+    captured, matched_names = [str(table) for table in tables], set()
+    for entry in entries:
         try:
             names = table_matcher(entry.strip())
         except ValueError as error:
@@ -183,8 +185,8 @@ def matched_tables(engine: Engine, wanted: Sequence[str]) -> list[TableId]:
                 if near
                 else "Use schema.table, as in the partition keys of the snapshot asset.",
             )
-        found |= matched
-    return [table for table in tables if str(table) in found]
+        matched_names |= matched
+    return [table for table in tables if str(table) in matched_names]
 
 
 def _in_parts(tables: Sequence[str]) -> list[list[str]]:
@@ -199,9 +201,9 @@ def _in_parts(tables: Sequence[str]) -> list[list[str]]:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        data = json.loads(text or "{}")
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        data = None
+    if not isinstance(data, dict):
         raise ConfigError("custom_data is not a JSON object.", 'Write it as {"name": "value"}.')
-    return found
+    return data

@@ -57,8 +57,8 @@ def unfinished_run(instance: dg.DagsterInstance, site: Site) -> dg.DagsterRun | 
 
 def last_report(instance: dg.DagsterInstance, run: dg.DagsterRun) -> float:
     """Unix time of the run's last asset event; 0 if it has none."""
-    found = instance.get_records_for_run(run.run_id, of_type=_REPORTS, limit=1, ascending=False).records
-    return found[0].event_log_entry.timestamp if found else 0.0
+    records = instance.get_records_for_run(run.run_id, of_type=_REPORTS, limit=1, ascending=False).records
+    return records[0].event_log_entry.timestamp if records else 0.0
 
 
 def run_to_come(instance: dg.DagsterInstance, site: Site, now: float) -> str | None:
@@ -152,12 +152,16 @@ class YieldPolicy:
         if queue is None or queue.max_concurrent_runs < 0 or self._now() - self._started < MIN_STREAM_SECONDS:
             return None
         waiting = self._instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), limit=_MAX)
-        waiting = [one for one in waiting if self._now() - one.create_timestamp.timestamp() > QUEUED_SECONDS]
+        waiting = [record for record in waiting if self._now() - record.create_timestamp.timestamp() > QUEUED_SECONDS]
         if not waiting:
             return None
         working = self._instance.get_run_records(dg.RunsFilter(statuses=_WORKING), limit=_MAX)
-        streams = [one for one in working if SLOT_TAG in one.dagster_run.tags or one.dagster_run.run_id == self._run_id]
-        oldest = min(streams, key=lambda one: one.storage_id, default=None)
+        streams = [
+            record
+            for record in working
+            if SLOT_TAG in record.dagster_run.tags or record.dagster_run.run_id == self._run_id
+        ]
+        oldest = min(streams, key=lambda record: record.storage_id, default=None)
         is_full = len(working) >= queue.max_concurrent_runs
         if is_full and oldest is not None and oldest.dagster_run.run_id == self._run_id:
             return waiting[-1].dagster_run.run_id

@@ -40,13 +40,15 @@ _OWN = {
 
 def source_columns(table: TableSchema) -> dg.TableSchema:
     """The source's columns with their PostgreSQL types."""
-    return dg.TableSchema(columns=[_column(table, each, type_text(each), each.comment or "") for each in table.columns])
+    return dg.TableSchema(
+        columns=[_column(table, column, type_text(column), column.comment or "") for column in table.columns]
+    )
 
 
 def lake_columns(table: TableSchema, lake: Iterable[Any]) -> dg.TableSchema:
     """The lake table's columns (Arrow fields): the lake's types, together with the source's."""
     by_name = {column.name.lower(): column for column in table.columns}
-    return dg.TableSchema(columns=[_lake_column(table, each, by_name.get(each.name.lower())) for each in lake])
+    return dg.TableSchema(columns=[_lake_column(table, field, by_name.get(field.name.lower())) for field in lake])
 
 
 def column_lineage(table: TableSchema, source: dg.AssetKey, lake: Collection[str]) -> dg.TableColumnLineage:
@@ -78,7 +80,7 @@ def lake_type_text(kind: Any) -> str:
     elif text.startswith("list<"):
         text = f"array<{lake_type_text(kind.value_type)}>"
     elif text.startswith("struct<"):
-        text = f"struct<{','.join(f'{each.name}:{lake_type_text(each.type)}' for each in kind)}>"
+        text = f"struct<{','.join(f'{field.name}:{lake_type_text(field.type)}' for field in kind)}>"
     return _NAMES.get(text, text)
 
 

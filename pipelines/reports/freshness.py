@@ -36,7 +36,7 @@ def freshness_policy(site: Site, table: TableId) -> dg.FreshnessPolicy | None:
 
 def window_of(site: Site, table: TableId) -> FreshnessWindow | None:
     """The first entry of ``wal2lake.dagster.freshness`` that matches a table."""
-    return next((one for one in site.freshness if compile_pattern(one.pattern).fullmatch(str(table))), None)
+    return next((window for window in site.freshness if compile_pattern(window.pattern).fullmatch(str(table))), None)
 
 
 def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotFacts) -> list[dg.AssetMaterialization]:
@@ -47,7 +47,7 @@ def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotFacts) -> 
     due = dict(_due(instance, site, backlog))
     if not due:
         return []
-    found = [status for status in site.open().status().tables if status.table in due and is_current(status)]
+    statuses = [status for status in site.open().status().tables if status.table in due and is_current(status)]
     return [
         dg.AssetMaterialization(
             lake_key(site, status.table),
@@ -56,7 +56,7 @@ def up_to_date(instance: dg.DagsterInstance, site: Site, backlog: SlotFacts) -> 
             # The same version as before: downstream assets do not become out of date.
             tags=lake_tags(site, status.table, due[status.table] or str(status.lake_lsn or status.snapshot_lsn)),
         )
-        for status in found
+        for status in statuses
     ]
 
 

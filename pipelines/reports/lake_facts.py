@@ -42,28 +42,28 @@ class LakeFacts:
 
     def of(self, table: TableId) -> metadata.Metadata:
         """``dagster/column_schema``, ``dagster/column_lineage`` and ``dagster/row_count``, if known."""
-        found: metadata.Metadata = {}
+        facts: metadata.Metadata = {}
         schema = self._schemas.get(table)
         fields = self._fields(table)
         if schema is not None and fields:
-            found |= self._columns_of(schema, fields)
+            facts |= self._columns_of(schema, fields)
         rows = self.rows(table)
         if rows is not None:
-            found["dagster/row_count"] = rows
-        return found
+            facts["dagster/row_count"] = rows
+        return facts
 
     def expected(self, table: TableId) -> metadata.Metadata:
         """Where the lake table is, and the columns that it is created with, as long as no run has reported it."""
-        found: metadata.Metadata = {}
+        facts: metadata.Metadata = {}
         if self._site.lake_path:
-            found["path"] = dg.MetadataValue.path(self._site.paths().lake(table))
+            facts["path"] = dg.MetadataValue.path(self._site.paths().lake(table))
         schema = self._defined.get(table)
         if schema is None or self._site.lake_fields is None:
-            return found
+            return facts
         try:
-            return found | self._columns_of(schema, self._site.lake_fields(schema))
+            return facts | self._columns_of(schema, self._site.lake_fields(schema))
         except CdcError:  # a column that cannot be captured, which a run and wal2lake check report
-            return found
+            return facts
 
     def _columns_of(self, schema: TableSchema, fields: Sequence[Any]) -> metadata.Metadata:
         names = [field.name for field in fields]
@@ -78,21 +78,21 @@ class LakeFacts:
             return PausedFacts()
         from cdc_core.engine import paused_now
 
-        found = paused_now(self._site.paths(), self._site.slot, table)
-        if found is None:
+        pause = paused_now(self._site.paths(), self._site.slot, table)
+        if pause is None:
             return PausedFacts()
-        since = dg.MetadataValue.timestamp(found.since)
-        command = resuming(found.remedy, self._site.typed_file, table)
+        since = dg.MetadataValue.timestamp(pause.since)
+        command = resuming(pause.remedy, self._site.typed_file, table)
         remedy = f"{command.rstrip('.')}, or the job {self._site.safe_name}_replay_job"
-        facts: metadata.Metadata = {"paused_since": since, "waiting_changes": found.waiting, "remedy": remedy}
-        return PausedFacts(facts, found.by_rules)
+        facts: metadata.Metadata = {"paused_since": since, "waiting_changes": pause.waiting, "remedy": remedy}
+        return PausedFacts(facts, pause.by_rules)
 
     def places(self, table: TableId) -> metadata.Metadata:
         """The paths of a table's refused rows and of Great Expectations' pages, if they exist."""
-        found: metadata.Metadata = {}
+        facts: metadata.Metadata = {}
         if self._site.lake_path:
-            found["quarantine_table"] = dg.MetadataValue.path(self.place(table))
-        return found | self.data_docs()
+            facts["quarantine_table"] = dg.MetadataValue.path(self.place(table))
+        return facts | self.data_docs()
 
     def data_docs(self) -> metadata.Metadata:
         """The location of Great Expectations' pages, if they exist."""

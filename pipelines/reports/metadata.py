@@ -72,14 +72,14 @@ def table(totals: TableTotals) -> Metadata:
 
     Without a round there are no sums, because a plot would show zeros.
     """
-    found: Metadata = {
+    entries: Metadata = {
         "lsn": str(totals.lsn),
         "delta_version": totals.lake_version,
         "lag_bytes": totals.lag_bytes,
         "lag_seconds": round(totals.lag_seconds, 3),
     }
     if totals.rounds:
-        found |= {
+        entries |= {
             "events": totals.events,
             "inserted": totals.inserted,
             "updated": totals.updated,
@@ -90,14 +90,14 @@ def table(totals: TableTotals) -> Metadata:
             "seconds": round(totals.seconds, 3),
         }
     if totals.missing:
-        found["missing_rows"] = totals.missing
-    return found
+        entries["missing_rows"] = totals.missing
+    return entries
 
 
 def snapshot(report: SnapshotReport) -> Metadata:
     """Metadata of a table's snapshot; ``rows_kept`` is the number of rows reused from an interrupted attempt."""
     rows = report.rows - report.rows_kept
-    found: Metadata = {
+    entries: Metadata = {
         "dagster/row_count": report.rows,
         "lsn": str(report.lsn),
         "delta_version": report.lake_version,
@@ -105,26 +105,26 @@ def snapshot(report: SnapshotReport) -> Metadata:
         "rows_per_second": round(rows / report.seconds) if report.seconds > 0 else 0,
     }
     if report.rows_kept:
-        found["rows_kept"] = report.rows_kept
+        entries["rows_kept"] = report.rows_kept
     if report.refused:
-        found["rows_in_quarantine"] = report.refused
-    return found | {"skipped": True} if report.skipped else found
+        entries["rows_in_quarantine"] = report.refused
+    return entries | {"skipped": True} if report.skipped else entries
 
 
 def snapshot_progress(progress: SnapshotProgress, seconds: float) -> Metadata:
     """Progress of a table's snapshot after ``seconds``; ``percent`` only if the number of rows was estimated."""
-    found: Metadata = {
+    entries: Metadata = {
         "rows": progress.rows,
         "rows_per_second": round(progress.rows / seconds) if seconds > 0 else 0,
         "seconds": round(seconds, 3),
     }
     if progress.rows_estimated:
-        found["rows_estimated"] = progress.rows_estimated
+        entries["rows_estimated"] = progress.rows_estimated
         # The planner's estimate may be too low, and 100 % is only for a finished table.
-        found["percent"] = min(99, round(100 * progress.rows / progress.rows_estimated))
+        entries["percent"] = min(99, round(100 * progress.rows / progress.rows_estimated))
     if progress.ranges_total > 1:
-        found |= {"ranges_done": progress.ranges_done, "ranges_total": progress.ranges_total}
-    return found
+        entries |= {"ranges_done": progress.ranges_done, "ranges_total": progress.ranges_total}
+    return entries
 
 
 def progress_text(progress: SnapshotProgress, seconds: float) -> str:
@@ -146,7 +146,7 @@ def key_range(report: RangeReport) -> Metadata:
 
 def incremental_progress(progress: IncrementalProgress) -> Metadata:
     """Progress of a table's incremental snapshot; what is left only if the number of rows was estimated."""
-    found: Metadata = {
+    entries: Metadata = {
         "rows": progress.rows,
         "ranges": progress.ranges,
         "ranges_read": progress.ranges_read,
@@ -155,10 +155,10 @@ def incremental_progress(progress: IncrementalProgress) -> Metadata:
         "seconds": round(progress.seconds, 3),
     }
     if progress.rows_left is not None:
-        found["rows_left"] = progress.rows_left
+        entries["rows_left"] = progress.rows_left
     if progress.seconds_left is not None:
-        found["seconds_left"] = round(progress.seconds_left)
-    return found
+        entries["seconds_left"] = round(progress.seconds_left)
+    return entries
 
 
 def incremental_text(progress: IncrementalProgress) -> str:
@@ -207,7 +207,7 @@ def lake_judgement(judged: LakeJudgement, report: CheckReport) -> Metadata:
     }
 
 
-def failures(found: Iterable[tuple[CheckReport, RuleResult]]) -> dg.TableMetadataValue:
+def failures(failed_rules: Iterable[tuple[CheckReport, RuleResult]]) -> dg.TableMetadataValue:
     """Expectations that failed, with their tables."""
     return records(
         [
@@ -220,7 +220,7 @@ def failures(found: Iterable[tuple[CheckReport, RuleResult]]) -> dg.TableMetadat
                 "observed": rule.observed,
                 "expected": rule.expected or rule.description,
             }
-            for check, rule in found
+            for check, rule in failed_rules
         ],
         dict.fromkeys(("table", "rule", "expectation"), "string")
         | {"checked": "int", "failed": "int", "observed": "string", "expected": "string"},

@@ -227,33 +227,33 @@ class RunTally:
             for check in report.refused:
                 self._add_check(check, None)
             for table, error in report.failed.items():
-                held = self._tables.setdefault(table, _TableTally())
-                if held.error != error:
-                    self._mark_unreported(held.clock)
-                held.error = error
-                held.totals.missing += report.missing.get(table, 0)
+                tally = self._tables.setdefault(table, _TableTally())
+                if tally.error != error:
+                    self._mark_unreported(tally.clock)
+                tally.error = error
+                tally.totals.missing += report.missing.get(table, 0)
 
     def due(self) -> list[TableId]:
         """The tables whose report is due, longest waiting first."""
         with self._lock:
             now = self._now()
-            found = [
+            due_tables = [
                 (at, table)
-                for table, held in self._tables.items()
-                if (at := held.clock.due_at(self._first, self._every)) is not None and at <= now
+                for table, tally in self._tables.items()
+                if (at := tally.clock.due_at(self._first, self._every)) is not None and at <= now
             ]
-        return [table for _, table in sorted(found)]
+        return [table for _, table in sorted(due_tables)]
 
     def has_new(self) -> bool:
         """Whether a table waits for its first report in the run."""
         with self._lock:
-            clocks = [held.clock for held in self._tables.values()]
+            clocks = [tally.clock for tally in self._tables.values()]
             return any(clock.reported is None and clock.unreported_since is not None for clock in clocks)
 
     def unreported(self) -> list[TableId]:
         """The tables with unreported changes, due or not."""
         with self._lock:
-            return sorted(table for table, held in self._tables.items() if held.clock.unreported_since is not None)
+            return sorted(table for table, tally in self._tables.items() if tally.clock.unreported_since is not None)
 
     def tables(self) -> list[TableId]:
         """All tables that were merged in the run or have an error."""
@@ -263,14 +263,16 @@ class RunTally:
     def judgements(self) -> list[CheckReport]:
         """The checks of the run, one report for each table."""
         with self._lock:
-            return [held.checks.judged for _, held in sorted(self._tables.items()) if held.checks.judged is not None]
+            return [tally.checks.judged for _, tally in sorted(self._tables.items()) if tally.checks.judged is not None]
 
     @property
     def judged_batches(self) -> tuple[int, int]:
         """How many slices were judged in the run, and how many of them failed an error rule's expectation."""
         with self._lock:
-            found = [held.checks for held in self._tables.values()]
-        return sum(one.checks for one in found), sum(one.failed_checks for one in found)
+            checks = [tally.checks for tally in self._tables.values()]
+        return sum(table_checks.checks for table_checks in checks), sum(
+            table_checks.failed_checks for table_checks in checks
+        )
 
     def changes_are_due(self) -> bool:
         """Whether a report of the changelog is due."""
@@ -288,18 +290,18 @@ class RunTally:
     def taken(self, table: TableId) -> Iterator[TableSummary]:
         """A table's unreported totals, to be logged in this context; after an error they remain unreported."""
         with self._lock:
-            held = self._tables.setdefault(table, _TableTally())
-            summary = TableSummary(table, held.totals, held.checks.copy(), held.error)
-            before = replace(held.clock)
-            held.totals, held.clock = held.totals.emptied(), _Clock(self._now())
+            tally = self._tables.setdefault(table, _TableTally())
+            summary = TableSummary(table, tally.totals, tally.checks.copy(), tally.error)
+            before = replace(tally.clock)
+            tally.totals, tally.clock = tally.totals.emptied(), _Clock(self._now())
         try:
             yield summary
         except BaseException:
             with self._lock:
                 if not summary.reported:
-                    summary.totals.add(held.totals)
-                    held.totals = summary.totals
-                held.clock = before
+                    summary.totals.add(tally.totals)
+                    tally.totals = summary.totals
+                tally.clock = before
             raise
 
     @contextmanager
@@ -317,19 +319,19 @@ class RunTally:
             raise
 
     def _add_merge(self, merge: MergeReport, report: RoundReport) -> None:
-        held = self._tables.setdefault(merge.table, _TableTally())
-        held.totals.add(TableTotals.of(merge, report))
-        held.error = None
+        tally = self._tables.setdefault(merge.table, _TableTally())
+        tally.totals.add(TableTotals.of(merge, report))
+        tally.error = None
         self.merged.add(merge.table)
-        self._mark_unreported(held.clock)
+        self._mark_unreported(tally.clock)
         if merge.check is not None:
             self._add_check(merge.check, merge.waiting)
 
     def _add_check(self, check: CheckReport, waiting: int | None) -> None:
-        held = self._tables.setdefault(check.table, _TableTally())
-        held.checks.add(check)
-        held.checks.waiting = held.checks.waiting if waiting is None else waiting
-        self._mark_unreported(held.clock)
+        tally = self._tables.setdefault(check.table, _TableTally())
+        tally.checks.add(check)
+        tally.checks.waiting = tally.checks.waiting if waiting is None else waiting
+        self._mark_unreported(tally.clock)
 
     def _mark_unreported(self, clock: _Clock) -> None:
         if clock.unreported_since is None:

@@ -40,8 +40,8 @@ class Watched:
     def parse(cls, cursor: str | None) -> Watched:
         """Parse a cursor; a new one if it is missing or not valid."""
         try:
-            found = json.loads(cursor or "{}")
-            return cls(found.get("after"), tuple(found.get("failing", ())))
+            state = json.loads(cursor or "{}")
+            return cls(state.get("after"), tuple(state.get("failing", ())))
         except (ValueError, AttributeError, TypeError):
             return cls()
 
@@ -122,8 +122,8 @@ def _check_failures() -> dg.SensorDefinition:
             context.update_cursor(replace(watched, after=_newest(context.instance)).text())
             return dg.SkipReason("the sensor has started; earlier results are not posted")
         reported = 0
-        wanted = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION, after_cursor=watched.after)
-        for record in context.instance.event_log_storage.get_event_records(wanted, _MAX_EVENTS, ascending=True):
+        records_filter = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION, after_cursor=watched.after)
+        for record in context.instance.event_log_storage.get_event_records(records_filter, _MAX_EVENTS, ascending=True):
             event = record.event_log_entry.dagster_event
             evaluation = event.event_specific_data if event is not None else None
             failing = set(watched.failing)
@@ -158,6 +158,6 @@ def _why(context: dg.RunFailureSensorContext) -> str:
 
 
 def _newest(instance: dg.DagsterInstance) -> int:
-    wanted = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-    found = instance.event_log_storage.get_event_records(wanted, 1, ascending=False)
-    return found[0].storage_id if found else 0
+    records_filter = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    records = instance.event_log_storage.get_event_records(records_filter, 1, ascending=False)
+    return records[0].storage_id if records else 0

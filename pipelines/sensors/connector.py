@@ -84,12 +84,12 @@ def discovery_sensor(site: Site) -> dg.SensorDefinition:
 
 
 def _changes(
-    context: dg.SensorEvaluationContext, partitions: dg.DynamicPartitionsDefinition, wanted: Sequence[str]
+    context: dg.SensorEvaluationContext, partitions: dg.DynamicPartitionsDefinition, keys: Sequence[str]
 ) -> list[PartitionsRequest]:
     """The requests that make the partitions those that are wanted, in that order; at most ``MOST_ADDED`` new ones."""
     known = context.instance.get_dynamic_partitions(str(partitions.name))
-    missing = [key for key in wanted if key not in set(known)][:MOST_ADDED]
-    gone = sorted(set(known) - set(wanted))
+    missing = [key for key in keys if key not in set(known)][:MOST_ADDED]
+    gone = sorted(set(known) - set(keys))
     requests: list[PartitionsRequest] = []
     if missing:
         requests.append(partitions.build_add_request(missing))
@@ -114,7 +114,7 @@ def _ranges(
     except CdcError as error:
         context.log.info(f"The ranges of incremental snapshots are not known: {error}")
         return [], str(context.cursor or 0)
-    return _changes(context, range_partitions(site), [one.name for one in planned]), str(time.time())
+    return _changes(context, range_partitions(site), [key_range.name for key_range in planned]), str(time.time())
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ def health_sensor(site: Site) -> dg.SensorDefinition:
             current = up_to_date(context.instance, site, backlog)
         except CdcError as error:
             return dg.SkipReason(str(error))
-        found = results(site, backlog)
-        state = [bool(result.passed) for result in found]
+        slot_results = results(site, backlog)
+        state = [bool(result.passed) for result in slot_results]
         told, at = _parsed(context.cursor)
         now = time.time()
         if state == told and now - at < SAME_SECONDS:
@@ -45,14 +45,17 @@ def health_sensor(site: Site) -> dg.SensorDefinition:
             return dg.SensorResult(
                 skip_reason=f"{len(current)} tables are up to date", cursor=context.cursor, asset_events=current
             )
-        failed = [str(result.check_name) for result in found if not result.passed]
+        failed = [str(result.check_name) for result in slot_results if not result.passed]
         return dg.SensorResult(
             skip_reason=f"failed: {', '.join(failed)}" if failed else "all checks passed",
             cursor=json.dumps([state, now]),
             asset_events=[
                 *current,
                 dg.AssetObservation(asset_key=changes_key(site), metadata=facts(backlog)),
-                *(evaluation(result, key, blocking=False) for result, key in zip(found, check_keys(site), strict=True)),
+                *(
+                    evaluation(result, key, blocking=False)
+                    for result, key in zip(slot_results, check_keys(site), strict=True)
+                ),
             ],
         )
 

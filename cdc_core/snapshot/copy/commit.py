@@ -17,15 +17,15 @@ from cdc_core.snapshot.reports import SnapshotReport
 
 
 def record_schema_versions(
-    log: SchemaLog, plan: TypingPlan, tables: Sequence[TableSchema], lsn: Lsn, given: Mapping[TableId, int] | None
+    log: SchemaLog, plan: TypingPlan, tables: Sequence[TableSchema], lsn: Lsn, reserved: Mapping[TableId, int] | None
 ) -> tuple[dict[TableId, int], frozenset[TableId]]:
     """Record the schema versions of a snapshot, which its commits put in force; returns their numbers.
 
-    Also returns the tables that are paused. ``given`` are reserved numbers.
+    Also returns the tables that are paused. ``reserved`` are numbers that were reserved.
     """
     known = log.read()
     numbers = {t.id: max(known[t.id].versions, default=0) + 1 if t.id in known else 1 for t in tables}
-    numbers |= given or {}
+    numbers |= reserved or {}
     schema_versions = [SchemaVersion(numbers[table.id], table, treatments=plan.treatments(table)) for table in tables]
     log.add_versions([(schema_version.table.id, schema_version) for schema_version in schema_versions], lsn)
     return numbers, frozenset(table for table, history in known.items() if history.paused is not None)
@@ -68,12 +68,19 @@ class TableCommits:
     def commit(self, read: TableRead) -> SnapshotReport:
         """Replace the lake table's rows by those that were read. Raises LakeError or TransientError."""
         plan = read.plan
-        table, lsn, each = plan.table.id, plan.taken.lsn, plan.description
+        table, lsn, description = plan.table.id, plan.taken.lsn, plan.description
         self._tables.complete_events(table)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
         files = read.files if self._tracker is None else self._tracker.files(read)
         whole = ReadTable(
-            plan.table, each.lake, each.schema, plan.taken.token, lsn, plan.schema_version, files, read.refused
+            plan.table,
+            description.lake,
+            description.schema,
+            plan.taken.token,
+            lsn,
+            plan.schema_version,
+            files,
+            read.refused,
         )
         written, refused = self._tables.replace(whole)
         if self._paused is None or table in self._paused:

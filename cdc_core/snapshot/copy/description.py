@@ -110,8 +110,8 @@ class Describer:
             return [description for description in made if description is not None]
 
     def _sizes(self, tables: Sequence[TableSchema]) -> dict[TableId, TableSize]:
-        found = self._source.catalog.sizes(tables)
-        sizes = {table.id: found.get(table.id, TableSize(0, None)) for table in tables}
+        known_sizes = self._source.catalog.sizes(tables)
+        sizes = {table.id: known_sizes.get(table.id, TableSize(0, None)) for table in tables}
         if self._source.server_version < _TID_RANGES:
             return {name: dataclasses.replace(size, has_ctid=False) for name, size in sizes.items()}
         return sizes

@@ -25,8 +25,8 @@ def key_column(table: TableSchema) -> str | None:
     if not table.primary_key or table.fingerprint is None or table.fingerprint.is_partitioned:
         return None
     types = {column.name: column.type for column in table.columns}
-    found = types.get(table.primary_key[0])
-    return table.primary_key[0] if found is not None and _is_integer(found) else None
+    column_type = types.get(table.primary_key[0])
+    return table.primary_key[0] if column_type is not None and _is_integer(column_type) else None
 
 
 def key_conditions(column: str, bounds: KeyBounds, rows: int, rows_per_range: int) -> list[str]:
@@ -41,5 +41,5 @@ def key_conditions(column: str, bounds: KeyBounds, rows: int, rows_per_range: in
     return [range_condition(column, start, end) for start, end in zip(starts, ends, strict=True)]
 
 
-def _is_integer(one: PgType) -> bool:
-    return one.kind is TypeKind.BASE and one.namespace == "pg_catalog" and one.name in _INTEGERS
+def _is_integer(column_type: PgType) -> bool:
+    return column_type.kind is TypeKind.BASE and column_type.namespace == "pg_catalog" and column_type.name in _INTEGERS

@@ -66,21 +66,21 @@ def plan_leaves(leaves: Sequence[Leaf], rows_per_chunk: int) -> list[list[Chunk]
     Small leaves are combined up to ``rows_per_chunk`` rows, in their order: a range has separate files, and a table
     may have thousands of leaves.
     """
-    found: list[list[Chunk]] = []
+    ranges: list[list[Chunk]] = []
     together: list[Chunk] = []
-    held = 0
+    together_rows = 0
     for leaf in leaves:
         rows = expected_rows(leaf.pages, leaf.rows)
         chunks = plan_chunks(leaf.id, leaf.pages, leaf.rows, rows_per_chunk, _MAX_RANGES if leaf.has_ctid else 1)
         if len(chunks) > 1:
-            found += [[chunk] for chunk in chunks]
+            ranges += [[chunk] for chunk in chunks]
             continue
-        if together and (held + rows > rows_per_chunk or len(together) == _MAX_TOGETHER):
-            found.append(together)
-            together, held = [], 0
+        if together and (together_rows + rows > rows_per_chunk or len(together) == _MAX_TOGETHER):
+            ranges.append(together)
+            together, together_rows = [], 0
         together = [*together, *chunks]
-        held += rows
-    return [*found, together] if together else found
+        together_rows += rows
+    return [*ranges, together] if together else ranges
 
 
 def plan_gap(table: TableId, gap: tuple[int, int | None], pages: int, pages_per_chunk: int) -> list[Chunk]:
@@ -114,15 +114,15 @@ def batches(items: Sequence[Item], weights: Sequence[int], parallel_jobs: int) -
     """
     costs = [weight + _ITEM_ROWS for weight in weights]
     most = max(min(_BATCH_ROWS, sum(costs) // max(1, parallel_jobs * _RANGES_PER_JOB)), 1)
-    found: list[list[Item]] = []
-    held = most
+    groups: list[list[Item]] = []
+    group_cost = most
     for item, cost in zip(items, costs, strict=True):
-        if held + cost > most:
-            found.append([])
-            held = 0
-        found[-1].append(item)
-        held += cost
-    return found
+        if group_cost + cost > most:
+            groups.append([])
+            group_cost = 0
+        groups[-1].append(item)
+        group_cost += cost
+    return groups
 
 
 def order_tables(
@@ -136,8 +136,8 @@ def order_tables(
         return list(tables)
 
     def estimate(table: TableSchema) -> int:
-        found = rows.get(table.id)
-        return -1 if found is None else found
+        known = rows.get(table.id)
+        return -1 if known is None else known
 
     return sorted(tables, key=estimate, reverse=order is TableOrder.DESCENDING)
 

@@ -40,20 +40,24 @@ class RangeTracker:
         """Find the ranges of earlier attempts, and determine for which tables ranges are recorded."""
         recorded = self._log.read()
         confirmed = None if opened.made_slot else self._source.slot().confirmed_lsn
-        found: dict[TableId, EarlierAttempts] = {}
-        for each in described:
-            name = each.table.id
+        attempts: dict[TableId, EarlierAttempts] = {}
+        for description in described:
+            name = description.table.id
             # Entries up to the token in force were committed, whether or not they were removed after that.
-            left = tuple(one for one in recorded.get(name, ()) if one.token > (each.in_force or 0))
-            marks = marks_of(each.table, self._plan, each.query("")) if self._may_resume(each) else None
-            kept = None if marks is None else resumption(left, marks, taken[name].visible, confirmed, each.lake)
-            found[name] = EarlierAttempts(left, marks, kept)
-        return found
+            left = tuple(entry for entry in recorded.get(name, ()) if entry.token > (description.in_force or 0))
+            marks = (
+                marks_of(description.table, self._plan, description.query(""))
+                if self._may_resume(description)
+                else None
+            )
+            kept = None if marks is None else resumption(left, marks, taken[name].visible, confirmed, description.lake)
+            attempts[name] = EarlierAttempts(left, marks, kept)
+        return attempts
 
-    def _may_resume(self, each: TableDescription) -> bool:
+    def _may_resume(self, description: TableDescription) -> bool:
         """Whether ranges of the table are recorded (``resume`` says which tables are read from the beginning)."""
-        is_whole = each.own_statement is not None or each.keeps_gone_rows
-        return not is_whole and each.size.has_ctid and can_resume(each.table, self._plan)
+        is_whole = description.own_statement is not None or description.keeps_gone_rows
+        return not is_whole and description.size.has_ctid and can_resume(description.table, self._plan)
 
     def note(self, plan: TablePlan, result: RangeResult) -> None:
         """Record that a range was read, if it is to be recorded."""
@@ -62,33 +66,33 @@ class RangeTracker:
             return
         taken = plan.taken
         lsn, since = (int(taken.lsn), taken.visible) if earlier.kept is None else (earlier.kept.lsn, earlier.kept.since)
-        one = FinishedRange(taken.token, lsn, since, earlier.marks, chunk.first_block, chunk.end_block, result.files)
+        entry = FinishedRange(taken.token, lsn, since, earlier.marks, chunk.first_block, chunk.end_block, result.files)
         with self._lock:
-            self._log.add(result.table, [one])
-            self._recorded[result.table].append(one)
+            self._log.add(result.table, [entry])
+            self._recorded[result.table].append(entry)
 
     def files(self, read: TableRead) -> list[DataFile]:
         """Return the files for the table's commit. Raises TransientError if another run has committed some of them."""
-        plan, each = read.plan, read.plan.description
+        plan, description = read.plan, read.plan.description
         kept = plan.earlier.kept
         if kept is None:
             return read.files
-        each.lake.refresh()
-        there = {file.path for file in each.lake.files}
+        description.lake.refresh()
+        there = {file.path for file in description.lake.files}
         if any(file.path in there for file in kept.files):
             raise TransientError(
                 f"Another run has committed its snapshot of {plan.table.id} concurrently.", "Run the snapshot again."
             )
-        numbers = [number for number, one in enumerate(plan.ranges) if one.is_fresh]
+        numbers = [number for number, planned in enumerate(plan.ranges) if planned.is_fresh]
         fresh = tuple(file for number in numbers for file in read.files_of(number))
         refused = tuple(file for number in numbers for file in read.refused_of(number))
         if not fresh and not refused:
             return [*kept.files, *read.files]
-        work = TakeOut(each.lake.path, each.schema, merge_key(plan.table), fresh, refused)
+        work = TakeOut(description.lake.path, description.schema, merge_key(plan.table), fresh, refused)
         groups = balanced(kept.files, lambda file: file.rows, 2 * parallelism(self._spark))
         doing = f"removing changed rows of {plan.table.id} from the data files of an earlier attempt"
         replaced = [
-            pair for found in run_tasks(self._spark, [[group] for group in groups], work, doing) for pair in found
+            pair for pairs in run_tasks(self._spark, [[group] for group in groups], work, doing) for pair in pairs
         ]
         return [*[file for _, file in replaced if file is not None], *read.files]
 
@@ -104,7 +108,7 @@ class RangeTracker:
         if not recorded:
             return
         there = {file.path for file in lake.files}
-        stale = [file for one in recorded for file in one.files if file.path not in there]
+        stale = [file for entry in recorded for file in entry.files if file.path not in there]
         with self._lock:
             self._log.clear([name])
         lake.discard(stale)

@@ -85,10 +85,17 @@ class TableRead:
 
     def orders(self) -> list[RangeOrder]:
         """Return one order per range that is to be read."""
-        each = self.plan.description
+        description = self.plan.description
         return [
-            RangeOrder(each.table, number, one.select, each.lake.path, each.schema, each.own_statement is not None)
-            for number, one in enumerate(self.plan.ranges)
+            RangeOrder(
+                description.table,
+                number,
+                planned.select,
+                description.lake.path,
+                description.schema,
+                description.own_statement is not None,
+            )
+            for number, planned in enumerate(self.plan.ranges)
         ]
 
 
@@ -125,7 +132,7 @@ def read_ranges(
         try:
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for each in done:
-                    yield each.result()
+                for future in done:
+                    yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)

@@ -67,17 +67,17 @@ class Resumption:
     @property
     def files(self) -> list[DataFile]:
         """The files F."""
-        return [file for one in self.ranges for file in one.files]
+        return [file for entry in self.ranges for file in entry.files]
 
     def gaps(self) -> list[tuple[int, int | None]]:
         """Return the missing pages: first, end (None: to the table's end)."""
-        found: list[tuple[int, int | None]] = []
+        gaps: list[tuple[int, int | None]] = []
         at: int | None = 0
-        for one in self.ranges:
-            if at is not None and one.first_block > at:
-                found.append((at, one.first_block))
-            at = one.end_block
-        return found if at is None else [*found, (at, None)]
+        for entry in self.ranges:
+            if at is not None and entry.first_block > at:
+                gaps.append((at, entry.first_block))
+            at = entry.end_block
+        return gaps if at is None else [*gaps, (at, None)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class EarlierAttempts:
 
     def continued(self, taken: TakenSnapshot) -> TakenSnapshot:
         """Return the snapshot of this attempt: later than the recorded ones, with the time of the first read."""
-        newest = max((one.token for one in self.recorded), default=0)
+        newest = max((entry.token for entry in self.recorded), default=0)
         since = self.kept.since if self.kept is not None else taken.since
         return replace(taken, token=max(taken.token, newest + 1), since=since)
 
@@ -133,12 +133,12 @@ def resumption(
     low, now = stored_visibility(last.since).xmin, stored_visibility(visible).xmax
     if last.marks != marks or confirmed > last.lsn or now - low >= _MAX_XIDS:
         return None
-    same = (one for one in recorded if (one.since, one.lsn, one.marks) == (last.since, last.lsn, marks))
-    found = sorted(same, key=lambda one: one.first_block)
-    for one, following in itertools.pairwise(found):
-        if one.end_block is None or one.end_block > following.first_block:
+    same = (entry for entry in recorded if (entry.since, entry.lsn, entry.marks) == (last.since, last.lsn, marks))
+    entries = sorted(same, key=lambda entry: entry.first_block)
+    for entry, following in itertools.pairwise(entries):
+        if entry.end_block is None or entry.end_block > following.first_block:
             return None
-    there = tuple(one for one in found if all(lake.has(file) for file in one.files))
+    there = tuple(entry for entry in entries if all(lake.has(file) for file in entry.files))
     return Resumption(last.since, last.lsn, there) if there else None
 
 

@@ -171,13 +171,13 @@ class SnapshotRun:
                 return [None for _ in tables]
             is_concurrent = numbers is not None
             tracker = None if is_concurrent or not self._settings.may_resume else self._tracker()
-            taken = {each.table.id: self._taken(each, opened, floors) for each in described}
+            taken = {description.table.id: self._taken(description, opened, floors) for description in described}
             earlier = {} if tracker is None else tracker.earlier(described, taken, opened)
             taken |= {name: attempts.continued(taken[name]) for name, attempts in earlier.items()}
             record_snapshots(self._paths.snapshots, taken, epoch_of(self._settings.scope))
             log = SchemaLog(self._paths.schema_versions, lake_properties(self._settings.history_minutes))
             schema_versions, paused = record_schema_versions(
-                log, self._plan, [each.table for each in described], opened.lsn, numbers
+                log, self._plan, [description.table for description in described], opened.lsn, numbers
             )
             limits = RangeLimits(self._settings.rows_per_range, self._parallel_jobs(concurrent=is_concurrent))
             plans = plan_tables(described, taken, schema_versions, earlier, limits, self._source.catalog.key_bounds)
@@ -206,15 +206,15 @@ class SnapshotRun:
         return max(1, min(parallel_jobs, room - 1)) if concurrent else parallel_jobs
 
     def _taken(
-        self, each: TableDescription, opened: OpenSnapshot, floors: Mapping[TableId, Lsn | None]
+        self, description: TableDescription, opened: OpenSnapshot, floors: Mapping[TableId, Lsn | None]
     ) -> TakenSnapshot:
         """Return the snapshot of one table.
 
         Its token is its LSN, or one more than the last token if the server's WAL has not advanced. No table has one
         token in two epochs.
         """
-        name = each.table.id
-        token = max(int(opened.lsn), (each.in_force or 0) + 1)
+        name = description.table.id
+        token = max(int(opened.lsn), (description.in_force or 0) + 1)
         while token in self._tokens.get(name, ()):
             token += 1
         return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floors.get(name))
@@ -261,18 +261,18 @@ class SnapshotRun:
                 read_ranges(self._spark, list(reads.values()), self._work(opened), parallel_jobs, started)
             ) as coming,
         ):
-            for found in coming:
-                for result in found:
+            for batch in coming:
+                for result in batch:
                     self._note(reads[result.table], result, tracker, results)
                     progress.note(reads[result.table])
-                touched = [reads[name] for name in dict.fromkeys(result.table for result in found)]
+                touched = [reads[name] for name in dict.fromkeys(result.table for result in batch)]
                 whole = [read for read in touched if read.is_whole]
                 if whole:
                     ending.append(committing.submit(finish, whole))
-                for each in ending:
-                    if each.done():
-                        each.result()
-            return {report.table: report for each in ending for report in each.result()}
+                for future in ending:
+                    if future.done():
+                        future.result()
+            return {report.table: report for future in ending for report in future.result()}
 
     def _work(self, opened: OpenSnapshot) -> CopyRanges:
         facts = opened.holder.facts

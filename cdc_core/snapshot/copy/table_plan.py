@@ -74,18 +74,18 @@ def plan_tables(
     key_bounds: KeyBoundsOf,
 ) -> list[TablePlan]:
     """Return one plan per table. ``key_bounds`` queries the bounds of a key (for tables without ranges of pages)."""
-    most = rows_per_range([each.expected_rows for each in described], limits.rows, limits.parallel_jobs)
+    most = rows_per_range([description.expected_rows for description in described], limits.rows, limits.parallel_jobs)
     plans = []
-    for each in described:
-        name = each.table.id
+    for description in described:
+        name = description.table.id
         attempts = earlier.get(name, EarlierAttempts())
-        ranges = _ranges_of_leaves(each, most)
+        ranges = _ranges_of_leaves(description, most)
         plans.append(
             TablePlan(
-                each,
+                description,
                 taken[name],
                 schema_versions[name],
-                tuple(ranges or _ranges(each, attempts, most, key_bounds)),
+                tuple(ranges or _ranges(description, attempts, most, key_bounds)),
                 attempts,
                 reads_leaves=bool(ranges),
             )
@@ -93,40 +93,46 @@ def plan_tables(
     return plans
 
 
-def _ranges_of_leaves(each: TableDescription, most: int) -> list[PlannedRange]:
+def _ranges_of_leaves(description: TableDescription, most: int) -> list[PlannedRange]:
     """Return the ranges of the leaves' pages; none if the table has no leaves, or is read whole by its own name."""
-    ranges = plan_leaves(each.leaves, most)
-    return [] if len(ranges) <= 1 else [PlannedRange(each.query_leaves(chunks)) for chunks in ranges]
+    ranges = plan_leaves(description.leaves, most)
+    return [] if len(ranges) <= 1 else [PlannedRange(description.query_leaves(chunks)) for chunks in ranges]
 
 
-def _ranges(each: TableDescription, earlier: EarlierAttempts, most: int, key_bounds: KeyBoundsOf) -> list[PlannedRange]:
+def _ranges(
+    description: TableDescription, earlier: EarlierAttempts, most: int, key_bounds: KeyBoundsOf
+) -> list[PlannedRange]:
     """Return ranges of pages, or of keys if page ranges cannot be read; a single one for a user's statement."""
-    if each.own_statement is not None or each.leaves:
-        return [PlannedRange(each.query())]
-    if not each.size.has_ctid:
-        return [PlannedRange(each.query(condition)) for condition in _key_conditions(each, most, key_bounds)]
-    whole = plan_chunks(each.table.id, each.size.pages, each.size.rows, most)
+    if description.own_statement is not None or description.leaves:
+        return [PlannedRange(description.query())]
+    if not description.size.has_ctid:
+        return [
+            PlannedRange(description.query(condition)) for condition in _key_conditions(description, most, key_bounds)
+        ]
+    whole = plan_chunks(description.table.id, description.size.pages, description.size.rows, most)
     if earlier.kept is not None:
-        return _missing_ranges(each, earlier, most, len(whole))
+        return _missing_ranges(description, earlier, most, len(whole))
     is_recorded = earlier.marks is not None and len(whole) > 1
-    return [PlannedRange(each.query(chunk.predicate()), chunk if is_recorded else None) for chunk in whole]
+    return [PlannedRange(description.query(chunk.predicate()), chunk if is_recorded else None) for chunk in whole]
 
 
-def _missing_ranges(each: TableDescription, earlier: EarlierAttempts, most: int, count: int) -> list[PlannedRange]:
+def _missing_ranges(
+    description: TableDescription, earlier: EarlierAttempts, most: int, count: int
+) -> list[PlannedRange]:
     """Return the ranges that continue earlier attempts: rows written since in all pages, older ones in the gaps."""
     assert earlier.kept is not None
-    since, pages = earlier.kept.since, each.size.pages
-    fresh = plan_chunks(each.table.id, pages, each.size.rows, _FRESH_FACTOR * most)
-    gaps = (plan_gap(each.table.id, gap, pages, -(-pages // count)) for gap in earlier.kept.gaps())
+    since, pages = earlier.kept.since, description.size.pages
+    fresh = plan_chunks(description.table.id, pages, description.size.rows, _FRESH_FACTOR * most)
+    gaps = (plan_gap(description.table.id, gap, pages, -(-pages // count)) for gap in earlier.kept.gaps())
     return [
-        *(PlannedRange(each.query(chunk.predicate(), written_since(since)), is_fresh=True) for chunk in fresh),
-        *(PlannedRange(each.query(c.predicate(), written_before(since)), c) for chunks in gaps for c in chunks),
+        *(PlannedRange(description.query(chunk.predicate(), written_since(since)), is_fresh=True) for chunk in fresh),
+        *(PlannedRange(description.query(c.predicate(), written_before(since)), c) for chunks in gaps for c in chunks),
     ]
 
 
-def _key_conditions(each: TableDescription, most: int, key_bounds: KeyBoundsOf) -> list[str]:
+def _key_conditions(description: TableDescription, most: int, key_bounds: KeyBoundsOf) -> list[str]:
     """Return the key ranges of a table whose page ranges cannot be read; a single one if its key is unsuitable."""
-    rows = each.expected_rows
-    column = key_column(each.table) if rows > most else None
-    bounds = key_bounds(each.table, column) if column is not None else None
+    rows = description.expected_rows
+    column = key_column(description.table) if rows > most else None
+    bounds = key_bounds(description.table, column) if column is not None else None
     return [""] if column is None or bounds is None else key_conditions(column, bounds, rows, most)

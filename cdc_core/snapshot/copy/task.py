@@ -82,19 +82,19 @@ class CopyRanges:
     def __call__(self, batch: Sequence[RangeOrder]) -> list[RangeResult]:
         """Return one result per order. An error of the server, of a value or of the lake is in its range's result."""
         failpoints.adopt(self.armed)
-        found: list[RangeResult] = []
+        results: list[RangeResult] = []
         reader: SnapshotReader | None = None
         try:
             for order in batch:
                 waited = _locked.get((self.snapshot_name, order.table.id))
                 if waited is not None:
-                    found.append(RangeResult(order.table.id, order.number, error=waited))
+                    results.append(RangeResult(order.table.id, order.number, error=waited))
                     continue
                 try:
                     reader = reader or SnapshotReader(self.connection, self.snapshot_name, self.lock_timeout_ms)
-                    found.append(self._copied(reader, order))
+                    results.append(self._copied(reader, order))
                 except CdcError as error:
-                    found.append(RangeResult(order.table.id, order.number, error=error))
+                    results.append(RangeResult(order.table.id, order.number, error=error))
                     if isinstance(error, LockedError):
                         _locked[self.snapshot_name, order.table.id] = error
                     # The failed statement has ended the transaction, and with it the imported snapshot.
@@ -105,7 +105,7 @@ class CopyRanges:
         finally:
             if reader is not None:
                 reader.close()
-        return found
+        return results
 
     def _copied(self, reader: SnapshotReader, order: RangeOrder) -> RangeResult:
         rows = self._rows(reader, order)

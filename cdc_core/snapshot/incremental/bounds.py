@@ -32,7 +32,7 @@ def proven_floor(connection: ChunkConnection, bounds: tuple[Bound, ...]) -> int:
     """Return the floor of a snapshot of now, after waiting some seconds at most for older transactions to end."""
     deadline = time.monotonic() + _PROOF_SECONDS
     while True:
-        found = floor_of(connection.read().visible, bounds)
-        if found or time.monotonic() >= deadline:
-            return found
+        floor = floor_of(connection.read().visible, bounds)
+        if floor or time.monotonic() >= deadline:
+            return floor
         time.sleep(_PROOF_PAUSE_SECONDS)

@@ -112,12 +112,12 @@ class LakeProgress:
 
     def with_search(self, table: TableId, search: Search | None) -> LakeProgress:
         """Return the state with another search of a table; None removes it."""
-        left = {name: one for name, one in self.searches.items() if name != table}
+        left = {name: kept for name, kept in self.searches.items() if name != table}
         return replace(self, searches=left if search is None else {**left, table: search})
 
-    def discarding(self, found: Iterable[Discarded]) -> LakeProgress:
+    def discarding(self, ranges: Iterable[Discarded]) -> LakeProgress:
         """Return the state after ranges were discarded."""
-        return replace(self, discarded=(*self.discarded, *found)[-_MOST_DISCARDED:])
+        return replace(self, discarded=(*self.discarded, *ranges)[-_MOST_DISCARDED:])
 
     def to_json(self) -> str:
         """Return a text that ``from_json`` converts to an equal value."""
@@ -126,7 +126,7 @@ class LakeProgress:
             "request": asdict(self.request),
             "ordinal": self.ordinal,
             "searches": [[*table, asdict(search)] for table, search in self.searches.items()],
-            "discarded": [asdict(one) for one in self.discarded],
+            "discarded": [asdict(discarded) for discarded in self.discarded],
             "signal": self.signal,
             "epoch": self.epoch,
             "published": self.published,
@@ -145,8 +145,8 @@ class LakeProgress:
                 Progress.from_json(raw["progress"]),
                 Request(**{**raw["request"], "done": tuple(raw["request"]["done"])}),
                 int(raw["ordinal"]),
-                {TableId(schema, table): _search(one) for schema, table, one in raw["searches"]},
-                tuple(Discarded(**one) for one in raw["discarded"]),
+                {TableId(schema, table): _search(search) for schema, table, search in raw["searches"]},
+                tuple(Discarded(**discarded) for discarded in raw["discarded"]),
                 (int(raw["signal"][0]), int(raw["signal"][1])),
                 int(raw["epoch"]),
                 str(raw["published"]),

@@ -40,14 +40,16 @@ class Progress:
         """The table that is being read."""
         return self.queue[0] if self.queue else None
 
-    def with_tables(self, wanted: tuple[Collection, ...]) -> Progress:
+    def with_tables(self, collections: tuple[Collection, ...]) -> Progress:
         """Add tables to the queue, except those that are in it already."""
         waiting = self.queue if self.maximum_key is None else self.queue[1:]
-        return replace(self, queue=(*self.queue, *(one for one in wanted if one not in waiting)))
+        return replace(
+            self, queue=(*self.queue, *(collection for collection in collections if collection not in waiting))
+        )
 
     def without(self, is_stopped: Callable[[TableId], bool]) -> Progress:
         """Remove tables from the queue."""
-        queue = tuple(one for one in self.queue if not is_stopped(one.table))
+        queue = tuple(collection for collection in self.queue if not is_stopped(collection.table))
         if queue[:1] == self.queue[:1]:
             return replace(self, queue=queue)
         return replace(self, queue=queue).restarted()
@@ -76,9 +78,12 @@ class Progress:
         """Pause or resume the reading of chunks."""
         return replace(self, paused=paused)
 
-    def with_blocking(self, wanted: tuple[Collection, ...]) -> Progress:
+    def with_blocking(self, collections: tuple[Collection, ...]) -> Progress:
         """Add tables to be read while streaming is paused."""
-        return replace(self, blocking=(*self.blocking, *(one for one in wanted if one not in self.blocking)))
+        return replace(
+            self,
+            blocking=(*self.blocking, *(collection for collection in collections if collection not in self.blocking)),
+        )
 
     def without_blocking(self) -> Progress:
         """Remove the tables of blocking snapshots after they were read."""
@@ -89,12 +94,14 @@ class Progress:
         if self == Progress():
             return ""
         raw = {
-            "queue": [[*one.table, one.condition, one.surrogate_key] for one in self.queue],
+            "queue": [[*collection.table, collection.condition, collection.surrogate_key] for collection in self.queue],
             "last_key": self.last_key,
             "maximum_key": self.maximum_key,
             "key": self.key,
             "paused": self.paused,
-            "blocking": [[*one.table, one.condition, one.surrogate_key] for one in self.blocking],
+            "blocking": [
+                [*collection.table, collection.condition, collection.surrogate_key] for collection in self.blocking
+            ],
         }
         return json.dumps(raw, separators=(",", ":"))
 

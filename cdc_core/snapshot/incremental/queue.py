@@ -44,17 +44,17 @@ class SnapshotQueue:
         """Whether a chunk is to be read."""
         return bool(self.progress.queue and not self.progress.paused)
 
-    def request(self, wanted: Iterable[Collection]) -> None:
+    def request(self, collections: Iterable[Collection]) -> None:
         """Queue tables. A table without a key is refused with a warning in the log."""
         taken = []
-        for collection in wanted:
+        for collection in collections:
             table = self.describe(collection.table)
             if table is None or not self._can_cut(table, collection):
                 self.refuse(collection, ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY)
             else:
                 taken.append(collection)
         if taken:
-            names = [str(one.table) for one in taken]
+            names = [str(collection.table) for collection in taken]
             _log.info("An incremental snapshot of %s begins.", ", ".join(names))
             self.notify(SnapshotStatus.STARTED, data_collections=",".join(names))
             self.progress = self.progress.with_tables(tuple(taken))

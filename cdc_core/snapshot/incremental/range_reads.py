@@ -114,13 +114,13 @@ class RangeReads:
         """Begin to plan a table's ranges: the stored plan, or a new one if there is none that fits (or ``renew``)."""
         return self._in_pool(self._planned, collection, renew)
 
-    def read(self, wanted: RangeToRead, instead_of: StagedFile | None = None) -> Future[RangeRead]:
+    def read(self, to_read: RangeToRead, instead_of: StagedFile | None = None) -> Future[RangeRead]:
         """Begin to read a range, and to stage it, in the place of another reading.
 
         The future raises SourceError or TransientError, of these OlderTransactionsError as long as transactions are
         open whose changes of the table may be missing in the stream (``snapshot/unsent``).
         """
-        return self._in_pool(self._read, wanted, instead_of)
+        return self._in_pool(self._read, to_read, instead_of)
 
     @property
     def threads(self) -> int:
@@ -191,30 +191,30 @@ class RangeReads:
         parts = catalog.leaves(table, is_filtered=False) if _is_partitioned(table) else ()
         sizes = [(part.rows, part.pages) for part in parts]
         if not sizes:
-            found = catalog.sizes([table]).get(table.id)
-            sizes = [] if found is None else [(found.rows, found.pages)]
+            size = catalog.sizes([table]).get(table.id)
+            sizes = [] if size is None else [(size.rows, size.pages)]
         rows = sum(known if known is not None and known > 0 else pages * _ROWS_OF_PAGE for known, pages in sizes)
         return rows, sum(pages for _, pages in sizes) or rows // _ROWS_OF_PAGE
 
     def _cut(self, query: ChunkQuery, count: int, pages: int) -> list[Any]:
         percent = 100.0 * count * _SAMPLED_PAGES / max(1, pages)
-        found = self._cutter.connection.read(query.bounds(count, percent), table=query.table.id)
-        return query.bounds_of(found.rows[0])
+        sample = self._cutter.connection.read(query.bounds(count, percent), table=query.table.id)
+        return query.bounds_of(sample.rows[0])
 
-    def _read(self, wanted: RangeToRead, instead_of: StagedFile | None) -> RangeRead:
+    def _read(self, to_read: RangeToRead, instead_of: StagedFile | None) -> RangeRead:
         with self._lock:
-            query = self._query(wanted.collection)
+            query = self._query(to_read.collection)
             if isinstance(query, ScanStatus):
                 return RangeRead(ended=query)
             bounds = self._note_bound()
             self._staged.create()
-        place = LakeTable(self._paths, self._scope, wanted.table).place()
-        facts = RangeFacts(str(uuid.uuid4()), wanted, query.table, place.merge_token, epoch_of(self._scope))
+        place = LakeTable(self._paths, self._scope, to_read.table).place()
+        facts = RangeFacts(str(uuid.uuid4()), to_read, query.table, place.merge_token, epoch_of(self._scope))
         made = self._run(RangeQuery(facts, query, bounds))
         if made.error is not None:
             raise made.error
         assert made.file is not None
-        after = self._catalogue.current(wanted.table)
+        after = self._catalogue.current(to_read.table)
         with self._lock:
             if after is None or not is_unaltered(query.table, streamed(after)):
                 self._staged.discard(made.file)
@@ -223,18 +223,18 @@ class RangeReads:
         failpoints.hit(failpoints.AFTER_STAGING)
         return RangeRead(made.rows)
 
-    def _run(self, wanted: RangeQuery) -> RangeFile:
-        spark, table = self._reader.spark(), wanted.query.table.id
+    def _run(self, range_query: RangeQuery) -> RangeFile:
+        spark, table = self._reader.spark(), range_query.query.table.id
         spark.sparkContext.setJobGroup(self._group, f"reading {table} in chunks", interruptOnCancel=True)
-        (made,) = run_tasks(spark, [[wanted]], self._reader.work, f"reading a range of {table}")
+        (made,) = run_tasks(spark, [[range_query]], self._reader.work, f"reading a range of {table}")
         return made
 
     def _query(self, collection: Collection) -> ChunkQuery | ScanStatus:
         """Return how a table is read in chunks now, or why it is not."""
-        found = self._catalogue.current(collection.table)
-        if found is None:
+        current = self._catalogue.current(collection.table)
+        if current is None:
             return ScanStatus.UNKNOWN_SCHEMA
-        table = streamed(found)
+        table = streamed(current)
         key = self._cutter.key_of(table, collection)
         if not key or not row_key(table):
             return ScanStatus.NO_PRIMARY_KEY
@@ -257,8 +257,8 @@ class RangeReads:
 
     def _condition(self, table: TableSchema, own: str) -> str:
         """The signal's condition and the publication's row filter: rows that it excludes have no events either."""
-        wanted = [each for each in (own, self._catalogue.row_filter(table)) if each.strip()]
-        return " AND ".join(f"({each})" for each in wanted)
+        conditions = [condition for condition in (own, self._catalogue.row_filter(table)) if condition.strip()]
+        return " AND ".join(f"({condition})" for condition in conditions)
 
     def _require_sent(self, table: TableSchema) -> None:
         """Raise OlderTransactionsError if the stream may lack changes that the first chunks would not show either."""

@@ -65,17 +65,17 @@ class ReadRange:
     lock_timeout_ms: int = 0
     armed: failpoints.Armed | None = field(default_factory=failpoints.armed)
 
-    def __call__(self, wanted: RangeQuery) -> RangeFile:
+    def __call__(self, range_query: RangeQuery) -> RangeFile:
         """Return the range's file; the error of the server, of a value or of the lake is in the result."""
         failpoints.adopt(self.armed)
         try:
             with closing(ChunkConnection(self.connection, self.lock_timeout_ms)) as connection:
-                made = _Reading(self, wanted, connection)
+                made = _Reading(self, range_query, connection)
                 return RangeFile(write_staged(self.path, made.chunks(), made.facts()), made.rows)
         except CdcError as error:
             return RangeFile(error=error)
         except Exception as error:
-            table = wanted.query.table.id
+            table = range_query.query.table.id
             _log.exception("A range of %s could not be read.", table)
             return RangeFile(
                 error=LakeError(
@@ -91,11 +91,11 @@ class ReadRange:
 class _Reading:
     """The reading of one range. ``facts`` are complete after the last of ``chunks``."""
 
-    def __init__(self, work: ReadRange, wanted: RangeQuery, connection: ChunkConnection) -> None:
-        self._typer = work.plan.typer(wanted.query.table)
-        self._wanted = wanted
+    def __init__(self, work: ReadRange, range_query: RangeQuery, connection: ChunkConnection) -> None:
+        self._typer = work.plan.typer(range_query.query.table)
+        self._wanted = range_query
         self._connection = connection
-        self._bounds = wanted.bounds
+        self._bounds = range_query.bounds
         self.rows = 0
 
     def chunks(self) -> Iterator[tuple[str, int, pa.RecordBatch]]:
@@ -110,22 +110,22 @@ class _Reading:
         yield replace(self._wanted.facts, reached=int(self._connection.wal_end())).to_json()
 
     def _lines(self) -> Iterator[tuple[bytes, str]]:
-        query, wanted = self._wanted.query, self._wanted.facts.range
-        if wanted.keys:
-            lines, visible = self._read(query.of_keys(wanted.keys))
+        query, to_read = self._wanted.query, self._wanted.facts.range
+        if to_read.keys:
+            lines, visible = self._read(query.of_keys(to_read.keys))
             yield from [(lines, visible)] if lines else ()
             return
-        after, upto = wanted.after, wanted.upto or self._largest()
+        after, upto = to_read.after, to_read.upto or self._largest()
         if query.statement and upto is not None:
             yield from self._own_lines(after, upto)
             return
         size, most = query.size, _MOST_BYTES if query.divides_rows else 0
         while upto is not None:
-            found = self._at_once(query.chunk(after, upto, size), most)
-            lines, rows = found.rows[0], found.rows[0].count(b"\n")
+            chunk = self._at_once(query.chunk(after, upto, size), most)
+            lines, rows = chunk.rows[0], chunk.rows[0].count(b"\n")
             if lines:
-                yield lines, found.visible
-            if rows < size and not found.is_cut:
+                yield lines, chunk.visible
+            if rows < size and not chunk.is_cut:
                 return
             after = query.last_key(lines)
             size = _next_size(query.size, size, len(lines))
@@ -147,8 +147,8 @@ class _Reading:
         return self._wanted.query.largest_key(lines)
 
     def _read(self, statement: str) -> tuple[bytes, str]:
-        found = self._at_once(statement)
-        return found.rows[0], found.visible
+        answer = self._at_once(statement)
+        return answer.rows[0], answer.visible
 
     def _at_once(self, statement: str, most_bytes: int = 0) -> ReadTogether:
         query = self._wanted.query

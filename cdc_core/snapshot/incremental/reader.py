@@ -84,10 +84,10 @@ class ChunkReader:
 
     def _read(self, select: str, hidden: Callable[[Visibility], Ints], *, is_users: bool) -> tuple[bytes, Visibility]:
         for _ in range(_TRIES):
-            found = self.connection.read(select, is_users=is_users)
-            visible = found.visibility
+            answer = self.connection.read(select, is_users=is_users)
+            visible = answer.visibility
             if not len(hidden(visible)):
-                return found.rows[0], visible
+                return answer.rows[0], visible
             time.sleep(_PAUSE_SECONDS)
         raise TransientError(
             f"A streamed transaction has not become visible to readers within {_TRIES * _PAUSE_SECONDS:g} s.",

@@ -32,13 +32,13 @@ class KeyRange:
     @staticmethod
     def parse(name: str) -> tuple[TableId, int | None]:
         """Return the table and the number that a name has, None for all ranges of the table. Raises ValueError."""
-        found = _NAME.fullmatch(name)
-        if found is None:
+        match = _NAME.fullmatch(name)
+        if match is None:
             raise ValueError(
                 "schema.table|NUMBER, with a number from 1 on, or schema.table; a part that has bars, dots or quotes "
                 "is written in double quotes"
             )
-        return TableId.of_name(found["table"]), int(found["number"]) if found["number"] else None
+        return TableId.of_name(match["table"]), int(match["number"]) if match["number"] else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class IncrementalSnapshots(SnapshotQueue):
         notifier: Notifier,
         progress: Progress,
     ) -> None:
-        super().__init__(describe, lambda table, wanted: bool(reader.key_of(table, wanted)), notifier, progress)
+        super().__init__(describe, lambda table, collection: bool(reader.key_of(table, collection)), notifier, progress)
         self._reader = reader
         self.marks = marks
         self._retry_at = 0.0

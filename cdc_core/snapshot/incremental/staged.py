@@ -49,16 +49,16 @@ class RangeFacts:
 
     def to_json(self) -> str:
         """Return a text that ``from_json`` converts to an equal value."""
-        one = self.range
+        to_read = self.range
         raw = {
             "id": self.id,
-            "request": one.request,
-            "number": one.number,
-            "collection": [*one.table, one.collection.condition, one.collection.surrogate_key],
-            "since": one.since,
-            "after": one.after,
-            "upto": one.upto,
-            "keys": one.keys,
+            "request": to_read.request,
+            "number": to_read.number,
+            "collection": [*to_read.table, to_read.collection.condition, to_read.collection.surrogate_key],
+            "since": to_read.since,
+            "after": to_read.after,
+            "upto": to_read.upto,
+            "keys": to_read.keys,
             "table": self.table.to_json(),
             "token": self.token,
             "epoch": self.epoch,
@@ -71,7 +71,7 @@ class RangeFacts:
         """The inverse of ``to_json``."""
         raw = json.loads(text)
         schema, table, condition, surrogate = raw["collection"]
-        wanted = RangeToRead(
+        to_read = RangeToRead(
             raw["request"],
             raw["number"],
             Collection(TableId(schema, table), condition, surrogate),
@@ -81,7 +81,7 @@ class RangeFacts:
             tuple(tuple(key) for key in raw["keys"]),
         )
         described = TableSchema.from_json(raw["table"])
-        return cls(raw["id"], wanted, described, raw["token"], raw["epoch"], raw["reached"])
+        return cls(raw["id"], to_read, described, raw["token"], raw["epoch"], raw["reached"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ class StagedRange:
         The same groups each time: a range that is written again is written under the same ordinals.
         """
         path = self.staged.file.path
-        found: list[list[ChunkFile]] = [[]]
+        groups: list[list[ChunkFile]] = [[]]
         rows = 0
         for chunk in self.staged.chunks:
             if rows >= most:
-                found, rows = [*found, []], 0
-            found[-1].append(ChunkFile(path, chunk.rows, chunk.visible, chunk.floor, place=chunk.place))
+                groups, rows = [*groups, []], 0
+            groups[-1].append(ChunkFile(path, chunk.rows, chunk.visible, chunk.floor, place=chunk.place))
             rows += chunk.rows
-        return [tuple(each) for each in found]
+        return [tuple(group) for group in groups]

@@ -72,8 +72,8 @@ class ChunkWindow:
         old = tuples.old_kind != 0
         new = tuples.op != ord("D")
         changed = [_keys(tuples.new, self.key).filter(pa.array(new)), _keys(tuples.old, self.key).filter(pa.array(old))]
-        found = pc.is_in(_keys(self.rows, self.key), value_set=pa.concat_arrays(changed))
-        self.keep &= ~found.to_numpy(zero_copy_only=False)
+        is_changed = pc.is_in(_keys(self.rows, self.key), value_set=pa.concat_arrays(changed))
+        self.keep &= ~is_changed.to_numpy(zero_copy_only=False)
 
 
 def is_unaltered(before: TableSchema, after: TableSchema) -> bool:
@@ -82,10 +82,10 @@ def is_unaltered(before: TableSchema, after: TableSchema) -> bool:
     A query uses the catalogue at its own start, so that a renamed column would have another column's values; and its
     snapshot shows no rows that were rewritten or truncated since.
     """
-    one, other = before.fingerprint, after.fingerprint
-    if one is None or other is None:
-        return one is other and _described(before) == _described(after)
-    return _described(before) == _described(after) and one.is_unaltered(other)
+    fingerprint, other = before.fingerprint, after.fingerprint
+    if fingerprint is None or other is None:
+        return fingerprint is other and _described(before) == _described(after)
+    return _described(before) == _described(after) and fingerprint.is_unaltered(other)
 
 
 def _described(table: TableSchema) -> tuple[object, ...]:

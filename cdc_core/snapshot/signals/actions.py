@@ -23,7 +23,7 @@ class SignalAction(Protocol):
 
 def load_actions(named: Iterable[tuple[str, str]]) -> Mapping[str, SignalAction]:
     """Return signal type → object. Raises ConfigError if a class cannot be instantiated or lacks ``arrived``."""
-    found: dict[str, SignalAction] = {}
+    actions: dict[str, SignalAction] = {}
     for name, path in named:
         module, _, attribute = path.rpartition(".")
         try:
@@ -40,5 +40,5 @@ def load_actions(named: Iterable[tuple[str, str]]) -> Mapping[str, SignalAction]
                 f"The class {path} that wal2lake.signal.actions names for {name} has no method arrived.",
                 "Implement the methods of cdc_core.snapshot.signals.actions.SignalAction.",
             )
-        found[name] = made
-    return found
+        actions[name] = made
+    return actions

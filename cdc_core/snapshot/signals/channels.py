@@ -55,14 +55,14 @@ class FileChannel:
         except OSError as error:
             _log.warning("The signal file %s cannot be read (%s); retrying.", self._path, error.strerror)
             return []
-        found = []
+        signals = []
         for number, line in enumerate(text.splitlines(), 1):
             if line.strip():
                 try:
-                    found.append(read_line(line))
+                    signals.append(read_line(line))
                 except MalformedSignalError as error:
                     _log.warning("Line %d of the signal file is skipped: %s.", number, error)
-        return found
+        return signals
 
     def done(self) -> None:
         """Remove the lines returned by ``take`` from the file."""
@@ -140,12 +140,12 @@ class Inbox:
 
     def take(self) -> list[Signal]:
         """Return the signals added since the last call."""
-        found = []
+        signals = []
         while True:
             try:
-                found.append(self._queue.get_nowait())
+                signals.append(self._queue.get_nowait())
             except queue.Empty:
-                return found
+                return signals
 
     def done(self) -> None:
         """Do nothing: signals are not kept after ``take``."""
@@ -160,10 +160,10 @@ class Forwarding:
 
     def take(self) -> list[Signal]:
         """Return new signals, and pass them on."""
-        found = self._channel.take()
-        for signal in found:
+        signals = self._channel.take()
+        for signal in signals:
             self._other.put(signal)
-        return found
+        return signals
 
     def done(self) -> None:
         """Inform the channel."""

@@ -124,12 +124,12 @@ def _object(text: str | None) -> dict[str, Any]:
     if text is None or not text.strip():
         return {}
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except ValueError:
         raise MalformedSignalError("its data is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise MalformedSignalError("its data is not a JSON object")
-    return found
+    return data
 
 
 def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
@@ -162,20 +162,20 @@ def _conditions(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise MalformedSignalError("its additional-conditions is not a list of objects")
-    found = []
+    conditions = []
     for entry in listed:
         pattern = _trimmed(_text(entry, "data-collection"))
         _check_pattern(pattern)
-        found.append((pattern, _trimmed(_text(entry, "filter"))))
-    return found
+        conditions.append((pattern, _trimmed(_text(entry, "filter"))))
+    return conditions
 
 
 def _kind(data: Mapping[str, Any]) -> SnapshotKind:
-    given = data.get("type")
-    if given is None or given == "":
+    kind = data.get("type")
+    if kind is None or kind == "":
         return SnapshotKind.INCREMENTAL
     try:
-        return SnapshotKind(str(given).strip().lower())
+        return SnapshotKind(str(kind).strip().lower())
     except ValueError:
         raise MalformedSignalError("its data's type is neither incremental nor blocking") from None
 
@@ -188,10 +188,10 @@ def _only_incremental(data: Mapping[str, Any]) -> None:
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
-    found = data.get(name)
-    if not isinstance(found, str) or not found.strip():
+    text = data.get(name)
+    if not isinstance(text, str) or not text.strip():
         raise MalformedSignalError(f"its {name} is missing")
-    return found
+    return text
 
 
 def _check_pattern(pattern: str) -> None:

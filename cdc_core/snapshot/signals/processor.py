@@ -74,10 +74,10 @@ class SignalProcessor:
 
     def ask(self, position: str) -> bool:
         """Process signals of the other channels; returns whether there were any."""
-        found = [signal for channel in self._channels for signal in channel.take()]
-        for signal in found:
+        signals = [signal for channel in self._channels for signal in channel.take()]
+        for signal in signals:
             self.process(signal, position)
-        return bool(found)
+        return bool(signals)
 
     def done(self) -> None:
         """Inform the channels that their signals have been processed and stored."""
@@ -112,15 +112,17 @@ class SignalProcessor:
         if not chosen:
             _log.warning("A signal of type execute-snapshot is skipped: none of its data-collections is captured.")
             return
-        wanted = [Collection(t, action.condition_of(t), action.surrogate_key) for t in chosen]
+        collections = [Collection(t, action.condition_of(t), action.surrogate_key) for t in chosen]
         if action.kind is SnapshotKind.BLOCKING:
-            at_once = tuple(one for one in wanted if self._conditions_block or not one.condition)
+            at_once = tuple(
+                collection for collection in collections if self._conditions_block or not collection.condition
+            )
             self._queue.progress = self._queue.progress.with_blocking(at_once)
-            wanted = [one for one in wanted if one not in at_once]
-        if wanted and self._refusal:
+            collections = [collection for collection in collections if collection not in at_once]
+        if collections and self._refusal:
             _log.warning("A signal of type execute-snapshot is skipped: %s", self._refusal)
-        elif wanted:
-            self._queue.request(wanted)
+        elif collections:
+            self._queue.request(collections)
 
     def _act(self, signal: Signal) -> None:
         action = self._actions.get(signal.type)

@@ -37,7 +37,7 @@ class SignalRow:
 
 def signal_rows(runs: Sequence[RelationRun], table: TableId) -> list[SignalRow]:
     """Return the rows in stream order; none for a table with fewer than three columns."""
-    found = []
+    rows = []
     for run in runs:
         if run.table.id != table or len(run.relation.columns) < 3:
             continue
@@ -54,5 +54,5 @@ def signal_rows(runs: Sequence[RelationRun], table: TableId) -> list[SignalRow]:
             columns = tuples.old if is_deleted else tuples.new
             of_id, of_type, of_data = [columns.text[index][int(at)].as_py() for index in range(3)]
             seq, lsn, prior, commit, index = (int(fact[at]) for fact in facts)
-            found.append(SignalRow(seq, lsn, prior, is_deleted, of_id, of_type, of_data, commit, index))
-    return sorted(found, key=lambda row: row.seq)
+            rows.append(SignalRow(seq, lsn, prior, is_deleted, of_id, of_type, of_data, commit, index))
+    return sorted(rows, key=lambda row: row.seq)

@@ -12,10 +12,10 @@ _log = logging.getLogger(__name__)
 
 def signal_table(source: Source) -> TableSchema | None:
     """The table of signal.data.collection; None, with a log message, if it cannot be used."""
-    found = source.catalog.tables(source.selection.is_signal)
-    if not found:
+    tables = source.catalog.tables(source.selection.is_signal)
+    if not tables:
         return None
-    table, published = found[0], source.published()
+    table, published = tables[0], source.published()
     if table.id not in published or len(table.columns) < 3:
         _log.warning(
             "The signal table %s cannot be used: %s.",
