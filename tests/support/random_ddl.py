@@ -235,11 +235,8 @@ def difference(
     kinds = [kind for _, kind in known]
     source = Counter(tuple(_float(v) if k in ("double precision", "real") else v for v, k in zip(r, kinds, strict=True))
                      for r in rows)  # fmt: skip
-    if live == "true":
-        held = pa.table(DeltaTable(str(path)).to_pyarrow_dataset().to_table())
-    else:
-        query = QueryBuilder().register("lake", DeltaTable(str(path))).execute(f"select * from lake where {live}")
-        held = pa.table(query)
+    query = QueryBuilder().register("lake", DeltaTable(str(path))).execute(f"select * from lake where {live}")
+    held = pa.table(query)
     names = [name for name, _ in known]
     if missing := [name for name in names if name not in held.column_names]:
         return f"the lake has no column {', '.join(missing)}"

@@ -11,9 +11,10 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres import DescribeNow, PostgresOptions, connection_string
 from cdc_core.quality import QualityOptions, RuleFiles, read_rule_files
 from cdc_core.schema import TableId, TableSchema
+from cdc_core.worker_memory import MEMORY
 
 _log = logging.getLogger(__name__)
-_said: set[tuple[TableId, tuple[str, ...]]] = set()
+_said: dict[tuple[TableId, tuple[str, ...]], bool] = MEMORY.part()
 
 
 def compiled_checks(
@@ -37,7 +38,7 @@ def _say_cost(table: TableSchema, checks: TableChecks) -> None:
     """Say once which expectations DuckDB does not measure: in streams of small slices they are most of the CPU time."""
     names = checks.by_rows(table)
     if names and (table.id, names) not in _said:
-        _said.add((table.id, names))
+        _said[table.id, names] = True
         _log.warning(
             "%s: Great Expectations evaluates %s itself, with pandas: 5 to 20 ms of CPU time for each slice, and more "
             "for large ones.",
@@ -50,5 +51,5 @@ def _say_edits(table: TableSchema, checks: TableChecks) -> None:
     """Say once which generated rules a suite changes: less is checked than the catalogue says."""
     edits = checks.edits(table.id)
     if edits and (table.id, edits) not in _said:
-        _said.add((table.id, edits))
+        _said[table.id, edits] = True
         _log.info("%s: its suite changes generated rules: %s.", table.id, ", ".join(edits))
