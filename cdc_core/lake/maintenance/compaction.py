@@ -145,8 +145,11 @@ def maintain_briefly(table: DeltaTable, since: int, history_minutes: int, key: S
 
 
 def maintain_behind(table: DeltaTable, key: Sequence[str] = ()) -> bool:
-    """Make one pass beside the rounds that change the table; returns whether another one is due."""
-    done = bool(compact(table, key=key)) or renew(table, key=key)
+    """Make one pass beside the rounds that change the table; returns whether another one is due.
+
+    A round may have asked for it because of few files, as it was the table's turn (``maintain_briefly``).
+    """
+    done = bool(compact(table, _MIN, key=key)) or renew(table, key=key)
     return done and (passable(table) or _has_worn(table))
 
 

@@ -16,8 +16,15 @@ import pytest
 
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.maintenance import compaction
 from cdc_core.lake.maintenance.cleaning import clean
-from cdc_core.lake.maintenance.compaction import choose, compact, maintain_after
+from cdc_core.lake.maintenance.compaction import (
+    choose,
+    compact,
+    maintain_after,
+    maintain_behind,
+    maintain_briefly,
+)
 from cdc_core.lake.schema.lake_schema import lake_properties, spread
 from tests.support.spark import lake_rows
 
@@ -53,6 +60,16 @@ def test_sixteen_files_of_a_class_are_chosen() -> None:
     assert len(choose(sized(*[KIB] * 15, 64 * KIB))) == 0, "the larger one is of the next class"
     mixed = sized(*[100 * KIB] * 16, *[KIB] * 16)
     assert [file.size for file in choose(mixed)] == [KIB] * 16, "the lowest class goes first"
+
+
+def test_a_pass_that_a_round_left_is_made(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the table's turn few files are enough, and whoever makes the pass later must not want more."""
+    monkeypatch.setattr(compaction, "_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(compaction, "is_its_turn", lambda table, since, period: period == 16)
+    grow(table, *range(10))
+    assert maintain_briefly(table, table.version - 1, 0) and len(table.files) == 10
+    maintain_behind(table)
+    assert len(table.files) == 1 and ids(table) == list(range(10))
 
 
 def test_each_class_is_eight_times_the_one_below_and_large_files_stay() -> None:
