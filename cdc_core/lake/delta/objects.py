@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -63,9 +62,7 @@ class Objects:
         import obstore
 
         if (copy := self._copy_of(name)) is not None:
-            with copy.open("rb") as source:
-                source.seek(offset)
-                return source.read() if size is None else source.read(size)
+            return bytes(copy[offset:] if size is None else copy[offset : offset + size])
         with _request():
             if size is not None:
                 return bytes(obstore.get_range(self._store, self._key(name), start=offset, length=size))
@@ -114,7 +111,7 @@ class Objects:
     def open_input(self, name: str, size: int | None = None) -> Any:
         """Open an object to be read, by pyarrow. ``size``: its bytes; without it, it is read as a whole."""
         if (copy := self._copy_of(name)) is not None:
-            return pa.memory_map(str(copy))
+            return pa.BufferReader(copy)
         if size is not None and size > WHOLE_BYTES:
             return pa.PythonFile(_ObjectReader(self, name, size), mode="r")
         content = self.get(name)
@@ -138,10 +135,15 @@ class Objects:
             self._copies.save(self._copy_name(name), lambda target: target.write(content))
             self._copies.keep_bound()
 
-    def _copy_of(self, name: str) -> Path | None:
+    def _copy_of(self, name: str) -> memoryview | None:
+        """Return a copy's bytes, mapped into memory, so that they stay if another process removes the file."""
         if self._copies is None or not self._copies.touch(self._copy_name(name)):
             return None
-        return self._copies.of(self._copy_name(name))
+        try:
+            with pa.memory_map(str(self._copies.of(self._copy_name(name)))) as source:
+                return memoryview(source.read_buffer())
+        except FileNotFoundError:
+            return None  # removed since, to keep the bound
 
     def _copy_name(self, name: str) -> str:
         # A data file's name is a UUID, and the paths of tables differ.
