@@ -8,7 +8,7 @@ Reports   ``Until`` bounds a run. ``StreamReport``, ``RoundReport``, ``MergeRepo
           ``resuming`` and ``RENEWAL`` belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile``
           and ``state_file`` are what other processes see of a run.
 Reading   ``SlotReader`` receives (``BatchBounds``, ``WaitingChanges``), ``SegmentSorter`` sorts (``Tap``),
-          ``BatchBuilder`` makes batches (``SignalTable``, ``OwnRows``, ``truncate_row``). ``TableRegistry`` describes
+          ``BatchBuilder`` makes batches (``SignalTable``, ``OwnRows``). ``TableRegistry`` describes
           relations; ``DeliveredFilter``, ``DeliveredPlace`` and ``place_of`` leave out what another connector
           delivered; ``Seen`` and ``IdleEnd`` tell how far the stream is. ``BrokenStreamError`` says that it cannot
           continue.
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.options import EngineOptions as EngineOptions
     from cdc_core.engine.reading.batch_builder import BatchBuilder as BatchBuilder
     from cdc_core.engine.reading.batch_builder import SignalTable as SignalTable
-    from cdc_core.engine.reading.batch_builder import truncate_row as truncate_row
     from cdc_core.engine.reading.continuity import BrokenStreamError as BrokenStreamError
     from cdc_core.engine.reading.delivered import DeliveredFilter as DeliveredFilter
     from cdc_core.engine.reading.delivered import DeliveredPlace as DeliveredPlace
@@ -251,7 +250,6 @@ lazily(
         "spark_scratch": "scratch",
         "state_file": "run_state",
         "table_findings": "start.findings",
-        "truncate_row": "reading.batch_builder",
         "uncarried": "start.misfits",
         "waiting_in_quarantine": "connector_status",
         "with_lake_status": "connector_status",

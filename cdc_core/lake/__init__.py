@@ -5,7 +5,7 @@ Where        ``LakeOptions`` are the settings, ``LakePaths`` the folders in a ``
              (``DeleteMode``, ``check_delete_mode``) and ``FeaturePolicy`` (``announce``) are settings by table;
              ``lake_properties`` and ``lake_schema`` are what a table is created with, ``check_key`` says whether its
              key suffices.
-Rows         ``TypingPlan`` makes a ``RowTyper`` of each table. A ``Spool`` carries a batch to the tasks, in files of
+Rows         ``TypingPlan`` says how each table's rows are typed. A ``Spool`` carries a batch to the tasks, in files of
              their ``Owner``; ``ReadSpoolFiles`` and ``in_groups`` read it without a lake.
 A table      ``LakeTable`` says where a table stands (``TablePosition``, ``ChangelogPosition``, ``LakePosition``) and
              does what is done outside of rounds. ``TableChecks``, by ``compiled_checks``, judges its rows.
@@ -22,17 +22,16 @@ A snapshot   ``prepare`` and ``write_reads`` write what is read (``ReadChecks``,
              ``told``), ``ReadTables`` makes a ``ReadTable`` the table's content. ``RangeLog`` (``FinishedRange``,
              ``TakeOut``) lets an interrupted one continue; ``record_snapshots``, ``read_snapshots``, ``read_times`` and
              ``tokens_before`` are what each ``TakenSnapshot`` shows.
-Comparison   ``Records`` decides what is compared of a table (``Target``, ``Compared``). ``LakeSide`` reads the lake's
-             rows, ``RowHash`` hashes as the server does; ``between`` returns the changes between ``ShownBySource`` and
-             the lake, with ``ChangesInSlot``. ``judge_keyed`` and ``judge_multiset`` return ``Differences``
-             (``DifferentRows``, ``State``, ``KeyList``); ``keys_since`` the keys that changed ``Since`` a moment;
-             ``ChangelogCheck`` what is wrong with a changelog (``ChangelogFound``). ``write_surplus`` writes a
-             ``Surplus`` of rows; ``key_texts`` are texts of keys.
+Comparison   ``Records`` decides what is compared of a table (``Target``). A ``TableComparison`` compares it with the
+             rows of a ``SourceRead`` under a snapshot (``ShownBySource``), and the changes that only the slot has
+             (``ChangesInSlot``): ``DifferentRows``, with ``Differences`` (``State``, ``KeyList``). ``KeyedRepair``
+             writes rows that were read again. ``ChangelogCheck`` returns what is wrong with a changelog
+             (``ChangelogFound``).
 Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``, ``begin``); ``RoundLog``
              of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``); ``SchemaLog`` of schema
              versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``); ``ProgressLog``, ``RangePlans``
-             (``RangePlan``) of incremental snapshots; ``ReconciliationLog`` (``Reconciliation``,
-             ``read_reconciliations``) of comparisons; ``StreamTables`` of messages and transactions (``StreamTable``,
+             (``RangePlan``) of incremental snapshots; ``ReconciliationLog`` (``Reconciliation``)
+             of comparisons; ``StreamTables`` of messages and transactions (``StreamTable``,
              ``last_row``, ``expire_rows``); ``record_notifications`` (``NotificationRow``) and ``record_topics``.
 Readers      ``open_lake`` opens a lake for programs that read it (``OpenedLake``): ``ConsistentTables`` and
              ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` and
@@ -64,23 +63,15 @@ if TYPE_CHECKING:
     from cdc_core.lake.chunks.task import ChunkTask as ChunkTask
     from cdc_core.lake.compare.between import ChangesInSlot as ChangesInSlot
     from cdc_core.lake.compare.between import ShownBySource as ShownBySource
-    from cdc_core.lake.compare.between import between as between
-    from cdc_core.lake.compare.changed_keys import Since as Since
-    from cdc_core.lake.compare.changed_keys import keys_since as keys_since
     from cdc_core.lake.compare.changelog import ChangelogCheck as ChangelogCheck
+    from cdc_core.lake.compare.comparison import TableComparison as TableComparison
     from cdc_core.lake.compare.differences import ChangelogFound as ChangelogFound
     from cdc_core.lake.compare.differences import Differences as Differences
     from cdc_core.lake.compare.differences import KeyList as KeyList
     from cdc_core.lake.compare.differences import State as State
     from cdc_core.lake.compare.judge import DifferentRows as DifferentRows
-    from cdc_core.lake.compare.judge import judge_keyed as judge_keyed
-    from cdc_core.lake.compare.judge import judge_multiset as judge_multiset
-    from cdc_core.lake.compare.key_texts import key_texts as key_texts
-    from cdc_core.lake.compare.lake_side import LakeSide as LakeSide
-    from cdc_core.lake.compare.row_hash import RowHash as RowHash
-    from cdc_core.lake.compare.rows import Compared as Compared
-    from cdc_core.lake.compare.rows_repair import Surplus as Surplus
-    from cdc_core.lake.compare.rows_repair import write_surplus as write_surplus
+    from cdc_core.lake.compare.keyed_repair import KeyedRepair as KeyedRepair
+    from cdc_core.lake.compare.source_side import SourceRead as SourceRead
     from cdc_core.lake.compare.target import Records as Records
     from cdc_core.lake.compare.target import Target as Target
     from cdc_core.lake.delete_modes import DeleteMode as DeleteMode
@@ -100,7 +91,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.readers.opened_lake import open_lake as open_lake
     from cdc_core.lake.readers.table_at_version import TableAtVersion as TableAtVersion
     from cdc_core.lake.readers.table_changes import TableChanges as TableChanges
-    from cdc_core.lake.rows.change_rows import RowTyper as RowTyper
     from cdc_core.lake.rows.row_keys import check_key as check_key
     from cdc_core.lake.rows.run_files import Owner as Owner
     from cdc_core.lake.rows.spool import ReadSpoolFiles as ReadSpoolFiles
@@ -143,7 +133,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.stores.range_plans import RangePlans as RangePlans
     from cdc_core.lake.stores.reconciliations import Reconciliation as Reconciliation
     from cdc_core.lake.stores.reconciliations import ReconciliationLog as ReconciliationLog
-    from cdc_core.lake.stores.reconciliations import read_reconciliations as read_reconciliations
     from cdc_core.lake.stores.round_lookup import Cut as Cut
     from cdc_core.lake.stores.round_lookup import ReadableVersion as ReadableVersion
     from cdc_core.lake.stores.rounds import RecordedTable as RecordedTable
@@ -198,7 +187,6 @@ lazily(
         "ChunkOrder": "chunks.task",
         "ChunkOutcome": "chunks.task",
         "ChunkTask": "chunks.task",
-        "Compared": "compare.rows",
         "ConsistentTables": "readers.consistent_tables",
         "Cut": "stores.round_lookup",
         "DeleteMode": "delete_modes",
@@ -208,11 +196,11 @@ lazily(
         "FeaturePolicy": "schema.features",
         "FinishedRange": "stores.range_log",
         "KeyList": "compare.differences",
+        "KeyedRepair": "compare.keyed_repair",
         "LakeDataSource": "spark.data_source",
         "LakeOptions": "options",
         "LakePaths": "paths",
         "LakePosition": "positions",
-        "LakeSide": "compare.lake_side",
         "LakeTable": "table",
         "LakeTables": "slice.lake_tables",
         "LakeWriter": "slice.write",
@@ -243,16 +231,14 @@ lazily(
         "RefusedFile": "write.refused_reads",
         "Replay": "slice.order",
         "RoundLog": "stores.rounds",
-        "RowHash": "compare.row_hash",
-        "RowTyper": "rows.change_rows",
         "SchemaLog": "stores.schema_log",
         "SchemaVersion": "stores.schema_log",
         "ShownBySource": "compare.between",
-        "Since": "compare.changed_keys",
         "SliceOrder": "slice.order",
         "SliceOutcome": "slice.outcome",
         "SliceTask": "slice.task",
         "SnapshotInForce": "slice.order",
+        "SourceRead": "compare.source_side",
         "Spool": "rows.spool",
         "SpoolFiles": "slice.order",
         "StagedFile": "stores.staged_rows",
@@ -264,10 +250,10 @@ lazily(
         "StreamRecord": "stores.stream_log",
         "StreamTable": "stores.stream_table",
         "StreamTables": "stores.stream_tables",
-        "Surplus": "compare.rows_repair",
         "TableAtVersion": "readers.table_at_version",
         "TableChanges": "readers.table_changes",
         "TableChecks": "checks.table_checks",
+        "TableComparison": "compare.comparison",
         "TableHistory": "stores.schema_log",
         "TablePosition": "table",
         "TableState": "stores.rounds",
@@ -282,7 +268,6 @@ lazily(
         "Work": "slice.jobs",
         "announce": "schema.features",
         "begin": "stores.stream_log",
-        "between": "compare.between",
         "check_delete_mode": "delete_modes",
         "check_key": "rows.row_keys",
         "compiled_checks": "checks.compiled",
@@ -290,10 +275,6 @@ lazily(
         "epoch_of": "epochs",
         "expire_rows": "stores.stream_tables",
         "in_groups": "rows.spool",
-        "judge_keyed": "compare.judge",
-        "judge_multiset": "compare.judge",
-        "key_texts": "compare.key_texts",
-        "keys_since": "compare.changed_keys",
         "lake_properties": "schema.lake_schema",
         "lake_schema": "schema.lake_schema",
         "last_row": "stores.stream_tables",
@@ -302,7 +283,6 @@ lazily(
         "open_lake": "readers.opened_lake",
         "prepare": "write.replace",
         "reach": "delta.storage",
-        "read_reconciliations": "stores.reconciliations",
         "read_snapshots": "stores.snapshot_log",
         "read_times": "stores.snapshot_log",
         "record_notifications": "stores.notifications",
@@ -317,6 +297,5 @@ lazily(
         "told": "write.refused_reads",
         "write_reads": "write.read_files",
         "write_staged": "stores.staged_rows",
-        "write_surplus": "compare.rows_repair",
     },
 )

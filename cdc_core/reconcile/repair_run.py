@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-import pyarrow as pa
-
 from cdc_core.errors import CdcError, CommitConflictError, NotComparableError
-from cdc_core.lake import ChangelogCheck, Differences, DifferentRows, key_texts, write_surplus
+from cdc_core.lake import ChangelogCheck, Differences, DifferentRows, KeyedRepair, TableComparison
 from cdc_core.postgres import ChunkConnection, Source
-from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
-from cdc_core.reconcile.repair import Repair
+from cdc_core.reconcile.compare import ComparedSides, Comparisons
+from cdc_core.reconcile.repair import RowsAgain
 from cdc_core.reconcile.reports import TableResult, Unrepaired
 from cdc_core.reconcile.view import SourceView
 from cdc_core.schema import Key, TableSchema
@@ -34,7 +32,7 @@ _TOO_MANY = "too many of its rows differ, so it has to be read whole: run wal2la
 
 
 class RepairRun:
-    """Repairs tables. ``bounds`` is a connection for what later snapshots show, ``repair`` writes rows.
+    """Repairs tables. ``bounds`` is a connection for what later snapshots show; rows are read by ``connection``.
 
     ``changelogs``: the check that the results before have, None if they have none.
     """
@@ -45,13 +43,15 @@ class RepairRun:
         bounds: ChunkConnection,
         comparisons: Comparisons,
         changelogs: ChangelogCheck | None,
-        repair: Repair,
+        repair: KeyedRepair,
+        connection: ChunkConnection,
     ) -> None:
         self._source = source
         self._bounds = bounds
         self._comparisons = comparisons
         self._changelogs = changelogs
         self._repair = repair
+        self._connection = connection
 
     def repair(self, table: TableSchema, sides: ComparedSides) -> TableResult:
         """Write the rows of a table that differ; returns its result afterwards.
@@ -84,32 +84,23 @@ class RepairRun:
     def _written(self, table: TableSchema, judged: DifferentRows) -> tuple[dict[Key, str], DifferentRows]:
         """Return the keys that were not written, with the reasons, and what differs among the keys afterwards."""
         assert judged.keys is not None
-        assert judged.doubled is not None
         target = self._comparisons.records.target(table)
-        key = target.compared.key
-        assert key is not None
-        left = self._repair.write(target, self._comparisons.plan.of(target), judged.keys, judged.doubled)
-        texts = key_texts(judged.keys.take(pa.array(list(left), pa.int64())), key)
+        rows = RowsAgain(self._connection, self._comparisons.slot, self._comparisons.plan.of(target))
+        left = self._repair.write(target, rows, judged)
         # All rows that still differ are reported, each with the reason from its attempt.
         naming_all = replace(self._comparisons, limit=judged.found.count)
         with SourceView.open(self._source, self._bounds) as view, naming_all.open(table, view) as comparison:
-            after = comparison.compare_keys(judged.keys).judged
-        assert after is not None
-        return dict(zip(texts, left.values(), strict=True)), after
+            return left, comparison.compare_keys(judged.keys)
 
     def _without_key(self, table: TableSchema, result: TableResult) -> TableResult:
         """Compare the rows again, write those that differ, and compare them once more."""
         try:
             for _ in range(_ATTEMPTS):
-                with self._opened(table) as comparison:
-                    surplus = comparison.surplus()
-                if not surplus.count:
-                    break
-                with suppress(CommitConflictError):
-                    write_surplus(self._repair.slices, comparison.target, surplus)
+                with self._opened(table) as comparison, suppress(CommitConflictError):
+                    comparison.write_surplus(self._repair.slices)
                     break
             with self._opened(table) as comparison:
-                differences = comparison.compare().result.found
+                differences = comparison.compare().found
         except CdcError as error:
             return replace(result, unrepaired=(Unrepaired((), _reason(error)),))
         return _repaired(result, differences, (Unrepaired((), _MERGED_MEANWHILE),) if differences.count else ())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_core.lake import ChangelogFound, Differences, KeyList, State
+from cdc_core.lake import ChangelogFound, Differences, DifferentRows, KeyList, State, Target
 from cdc_core.lsn import Lsn
 from cdc_core.schema import Key, TableId
 
@@ -95,6 +95,20 @@ class TableResult:
             plain["is_error"],
             ChangelogFound.from_plain(plain["changelog"]),
         )
+
+
+def result_of(target: Target, judged: DifferentRows, seconds: float) -> TableResult:
+    """Return the result of a table that was compared."""
+    return TableResult(
+        target.table.id,
+        judged.found.state,
+        judged.rows,
+        found=judged.found,
+        columns_left_out=target.left_out,
+        bytes_read=judged.octets,
+        seconds=seconds,
+        lake_version=target.lake_version,
+    )
 
 
 def left_out(table: TableId, reason: str, *, is_error: bool = False) -> TableResult:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from cdc_core.errors import CdcError, NotComparableError
-from cdc_core.lake import ChangelogCheck
+from cdc_core.lake import ChangelogCheck, DifferentRows, TableComparison
 from cdc_core.postgres import Source, TableSize
-from cdc_core.reconcile.compare import ComparedSides, Comparisons, TableComparison
+from cdc_core.reconcile.compare import ComparedSides, Comparisons
 from cdc_core.reconcile.partial import ComparedPart
-from cdc_core.reconcile.reports import left_out
+from cdc_core.reconcile.read_plan import SAMPLE_ROWS
+from cdc_core.reconcile.reports import left_out, result_of
 from cdc_core.reconcile.view import SourceView
 from cdc_core.schema import TableSchema, streamed
 from cdc_core.snapshot import is_unaltered
@@ -39,9 +41,11 @@ class ReconcileRun:
             yield self._one(table, sizes.get(table.id), view)
 
     def _one(self, table: TableSchema, size: TableSize | None, view: SourceView) -> ComparedSides:
+        began = time.monotonic()
         try:
             with self._comparisons.open(table, view, size) as comparison:
-                sides = self._compared(comparison)
+                judged = self._compared(comparison)
+            sides = ComparedSides(result_of(comparison.target, judged, time.monotonic() - began), judged)
             if self._changelogs is not None:
                 sides = replace(sides, result=replace(sides.result, changelog=self._changelogs.of(comparison.target)))
             self._check_unaltered(table)
@@ -57,11 +61,11 @@ class ReconcileRun:
             _log.debug("%s could not be compared: %s", table.id, error)
             return ComparedSides(left_out(table.id, f"it could not be compared: {error}", is_error=True))
 
-    def _compared(self, comparison: TableComparison) -> ComparedSides:
+    def _compared(self, comparison: TableComparison) -> DifferentRows:
         """Compare the configured part of a table."""
         part = self._part
         if part.sample is not None:
-            return comparison.compare_sample(part.sample, part.seed)
+            return comparison.compare_sample(part.sample, SAMPLE_ROWS, part.seed)
         since = part.since.get(comparison.target.table.id)
         keys = None if since is None else comparison.keys_since(since)
         return comparison.compare() if keys is None else comparison.compare_keys(keys)

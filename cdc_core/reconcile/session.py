@@ -16,6 +16,7 @@ from pathlib import Path
 from cdc_core.engine import ConnectorLake, RunFolder, TableRegistry, expect_server
 from cdc_core.lake import (
     ChangelogCheck,
+    KeyedRepair,
     LakeTable,
     LakeTables,
     LakeWriter,
@@ -23,25 +24,22 @@ from cdc_core.lake import (
     Records,
     SliceTask,
     epoch_of,
-    read_reconciliations,
-    read_snapshots,
 )
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import ChunkConnection, Source
 from cdc_core.reconcile.compare import Comparisons
 from cdc_core.reconcile.journal import Journal
 from cdc_core.reconcile.options import ReconcileOptions
+from cdc_core.reconcile.pace import ReadPace
 from cdc_core.reconcile.partial import ComparedPart
 from cdc_core.reconcile.read_plan import StatementPlan
-from cdc_core.reconcile.repair import Repair
 from cdc_core.reconcile.repair_run import RepairRun
 from cdc_core.reconcile.reports import ReconcileReport, TableResult, left_out
 from cdc_core.reconcile.run import ReconcileRun
 from cdc_core.reconcile.slot_changes import SlotChanges
-from cdc_core.reconcile.source_side import ReadPace
 from cdc_core.reconcile.view import SourceView
 from cdc_core.schema import TableId, TableSchema, streamed
-from cdc_core.selection import ROW_OPERATIONS, chosen_tables
+from cdc_core.selection import chosen_tables
 from cdc_core.spark import StartSession
 
 
@@ -98,8 +96,9 @@ class Reconciler:
             gone = _gone(source, records, present, tables)
             asked_for = None if tables is None else [name for name in tables if name not in gone]
             named = present if asked_for is None else chosen_tables(present, asked_for)
-            part = _part(self.lake, asked, [table.id for table in named])
-            journal = Journal.open(self.journal, self._log(), part.kind, records.scope, resume=asked.resume)
+            log = self._log()
+            part = _part(log, asked, [table.id for table in named])
+            journal = Journal.open(self.journal, log, part.kind, records.scope, resume=asked.resume)
             compared = [table for table in named if table not in silent and table.id not in journal.done]
             comparisons = self._comparisons(source, records, compared, asked)
             most_bytes = self.options.reconcile_changelog_bytes
@@ -135,21 +134,12 @@ class Reconciler:
         )
 
     def _records(self) -> Records:
-        lake, scope = self.lake, self.lake.scope
-        return Records(
-            lake.paths,
-            scope,
-            lake.plan,
-            lake.options.delete_modes,
-            lake.snapshot.statement_of,
-            frozenset(lake.plan.selection.skipped_operations) & ROW_OPERATIONS,
-            lake.schema_log.read(),
-            read_snapshots(lake.paths.snapshots, epoch_of(scope)),
-        )
+        lake = self.lake
+        return Records.read(lake.paths, lake.scope, lake.plan, lake.options.delete_modes, lake.snapshot.statement_of)
 
     def _log(self) -> ReconciliationLog:
         minutes, days = self.lake.options.lake_history_minutes, self.options.reconcile_keep_days
-        return ReconciliationLog(self.lake.paths.reconciliations, minutes, days)
+        return ReconciliationLog(self.lake.paths.reconciliations, minutes, days, epoch_of(self.lake.scope))
 
     def _comparisons(
         self, source: Source, records: Records, compared: list[TableSchema], asked: ReconcileRequest
@@ -183,11 +173,11 @@ class Reconciler:
             checks = lake.checks(TableRegistry(source.catalog, source.includes(), tables))
             lakes = LakeTables.of(lake.options)
             task = SliceTask(folder.owner.run, lake.scope, lake.paths, lake.plan, checks, lakes, writer)
-            repair = Repair(connection, task, folder.path, comparisons.slot, self.options.reconcile_wait_seconds)
-            yield RepairRun(source, bounds, comparisons, changelogs, repair)
+            repair = KeyedRepair(task, folder.path, self.options.reconcile_wait_seconds)
+            yield RepairRun(source, bounds, comparisons, changelogs, repair, connection)
 
 
-def _part(lake: ConnectorLake, asked: ReconcileRequest, tables: Sequence[TableId]) -> ComparedPart:
+def _part(log: ReconciliationLog, asked: ReconcileRequest, tables: Sequence[TableId]) -> ComparedPart:
     """Return which rows are compared; a table that was never compared as a whole is."""
     if asked.sample is not None:
         return ComparedPart(sample=asked.sample, seed=time.time_ns())
@@ -196,7 +186,7 @@ def _part(lake: ConnectorLake, asked: ReconcileRequest, tables: Sequence[TableId
     if not isinstance(asked.since, str):
         return ComparedPart(since=dict.fromkeys(tables, asked.since))
     last: dict[TableId, Lsn | datetime] = {}
-    for result in read_reconciliations(lake.paths.reconciliations, epoch_of(lake.scope)):
+    for result in log.read():
         if result.kind != "sample" and result.rows is not None:
             last[result.table] = result.lsn
     return ComparedPart(since=last, is_since=True)

@@ -6,16 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-import pyarrow as pa
-
-from cdc_core.decode import SortedSegment, StreamState, Translator, decode_rows, sort_segment
-from cdc_core.engine import TableRegistry, truncate_row
+from cdc_core.decode import StreamState, Translator, sort_segment
+from cdc_core.engine import TableRegistry
 from cdc_core.errors import NotComparableError, SourceError
 from cdc_core.lake import ChangesInSlot, TypingPlan
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import Connection, PostgresOptions, connect, peek, sendable_end
 from cdc_core.postgres import slot as slots
-from cdc_core.schema import TableSchema, same_columns, same_layout
+from cdc_core.schema import TableSchema
 
 _POLL_SECONDS = 0.05
 _FLUSH_SECONDS = 10.0
@@ -90,22 +88,5 @@ class SlotChanges:
         with closing(self._translator()) as translator:
             for segment in peek(connection, self._options, lsn):
                 for translated in translator.feed(segment):
-                    self._note(waiting, sort_segment(translated, state, registry.describe))
+                    waiting.add(sort_segment(translated, state, registry.describe), self._plan, self._tables)
         return waiting
-
-    def _note(self, waiting: ChangesInSlot, segment: SortedSegment) -> None:
-        for run in segment.runs:
-            table = self._tables.get(run.table.id)
-            if table is None:
-                continue
-            if not (same_layout(run.table, table) and same_columns(run.table, table)):
-                waiting.altered.add(table.id)
-                continue
-            typer = self._plan.typer(run.table)
-            rows = typer.changes(run.raw, decode_rows(run.raw, run.relation))
-            waiting.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
-        for cut in segment.truncates:
-            for table in cut.tables:
-                if table.id in self._tables:
-                    rows = self._plan.typer(table).truncates(truncate_row(cut))
-                    waiting.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))

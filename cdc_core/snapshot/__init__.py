@@ -4,10 +4,10 @@ Settings       ``SnapshotOptions``, ``SnapshotMode``, ``SnapshotQueryMode``, ``S
                ``SignalOptions`` (``CHANNELS``, ``NOTIFICATION_CHANNELS``). ``mode_actions`` says what a mode does
                (``ModeActions``); ``Snapshotter`` is the protocol of a custom one.
 Whole tables   ``SnapshotRun`` reads tables into the lake under one exported snapshot (``SnapshotSettings``);
-               ``Rereads`` reads tables again while a stream continues (``Reread``). ``in_reading_order``,
-               ``expected_rows``, ``plan_chunks``, ``plan_leaves`` and ``parallel_ranges`` plan ranges of a
-               ``TableDescription``; ``lock_tables`` locks tables. ``SnapshotReport``, ``SnapshotProgress`` and
-               ``OnProgress`` report.
+               ``Rereads`` reads tables again while a stream continues (``Reread``). ``in_reading_order`` and
+               ``parallel_ranges`` are the order and number of what is read; ``lock_tables`` locks tables.
+               ``SnapshotReport``, ``SnapshotProgress`` and ``OnProgress`` report. ``TableSelects`` are the statements
+               that read a table for a comparison.
 Unsent         ``UnsentChanges`` decides which tables cannot be read yet, because the stream may lack earlier changes:
                ``newly_published``, ``sent_as``, ``published_digest``, ``still_open``, ``OLDER_SECONDS``;
                ``SenderRenewal`` begins the stream anew where the server needs it.
@@ -15,8 +15,8 @@ Incremental    ``RangeReads`` reads ranges of keys in Spark tasks and stages the
                ``RangeToRead``, ``RangeRead``, ``Planned``); ``StagedRange`` and ``RangeFacts`` are what is staged,
                ``LakeProgress`` what is stored of it (``Request``, ``Search``, ``Discarded``, ``MAX_PASSES``).
                ``SnapshotQueue`` has what is requested (``Collection``). ``IncrementalSnapshots`` reads chunks into a
-               stream of records (``ChunkReader``, ``ChunkWindow``, ``Watermarks``, ``Progress``). ``key_columns`` and
-               ``columns_of`` are how a table is divided; ``is_unaltered`` compares descriptions.
+               stream of records (``ChunkReader``, ``ChunkWindow``, ``Watermarks``, ``Progress``). ``columns_of``
+               are those that are read of a chunk; ``is_unaltered`` compares descriptions.
                ``IncrementalProgress``, ``RangeReport`` and ``KeyRange`` report.
 Signals        ``SignalProcessor`` obeys a ``Signal``, such as ``ExecuteSnapshot`` (``SnapshotKind``), ``REREAD_TABLE``
                or ``REPLAY_TABLE``; ``read_signal``, ``read_line``, ``signal_rows`` and ``action_of`` parse them
@@ -41,16 +41,12 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
-    from cdc_core.snapshot.copy.description import TableDescription as TableDescription
-    from cdc_core.snapshot.copy.plan import expected_rows as expected_rows
     from cdc_core.snapshot.copy.plan import in_reading_order as in_reading_order
-    from cdc_core.snapshot.copy.plan import plan_chunks as plan_chunks
-    from cdc_core.snapshot.copy.plan import plan_leaves as plan_leaves
     from cdc_core.snapshot.copy.run import SnapshotRun as SnapshotRun
+    from cdc_core.snapshot.copy.selects import TableSelects as TableSelects
     from cdc_core.snapshot.copy.settings import SnapshotSettings as SnapshotSettings
     from cdc_core.snapshot.copy.settings import parallel_ranges as parallel_ranges
     from cdc_core.snapshot.incremental.chunk import columns_of as columns_of
-    from cdc_core.snapshot.incremental.chunk import key_columns as key_columns
     from cdc_core.snapshot.incremental.lake_progress import MAX_PASSES as MAX_PASSES
     from cdc_core.snapshot.incremental.lake_progress import Discarded as Discarded
     from cdc_core.snapshot.incremental.lake_progress import LakeProgress as LakeProgress
@@ -195,16 +191,14 @@ lazily(
         "SnapshotStatus": "notifications",
         "Snapshotter": "snapshotter",
         "StagedRange": "incremental.staged",
-        "TableDescription": "copy.description",
+        "TableSelects": "copy.selects",
         "UnsentChanges": "unsent",
         "Watermarks": "incremental.snapshots",
         "action_of": "signals.parse",
         "append_signal": "signals.channels",
         "columns_of": "incremental.chunk",
-        "expected_rows": "copy.plan",
         "in_reading_order": "copy.plan",
         "is_unaltered": "incremental.window",
-        "key_columns": "incremental.chunk",
         "load_actions": "signals.actions",
         "lock_tables": "locks",
         "mode_actions": "modes",
@@ -212,8 +206,6 @@ lazily(
         "notify_of_snapshot": "notifications",
         "opened_notifier": "notification_table",
         "parallel_ranges": "copy.settings",
-        "plan_chunks": "copy.plan",
-        "plan_leaves": "copy.plan",
         "published_digest": "unsent",
         "read_line": "signals.parse",
         "read_signal": "signals.parse",

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_core.lake.compare.amounts import ComparedAmounts
+from cdc_core.lake.compare.source_side import typed
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connection import connect
-from cdc_core.reconcile.amounts import ComparedAmounts
-from cdc_core.reconcile.source_side import typed
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import TableSchema
 from cdc_core.selection.options import SelectionOptions

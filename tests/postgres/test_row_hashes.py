@@ -9,13 +9,13 @@ import pytest
 
 from cdc_core.lake.compare.row_hash import RowHash, parsed
 from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.source_side import typed
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connection import connect, connection_string
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copy_chunks, own_rows_sql
-from cdc_core.reconcile.source_side import typed
 from cdc_core.schema.table import TableId
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.types.options import TypeOptions

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from cdc_core.decode.raw_batch import RAW_SCHEMA
 from cdc_core.schema import Relation, TableSchema
 
 
@@ -86,6 +87,11 @@ class Truncate:
     origin_lsn: int | None
     tables: tuple[TableSchema, ...]
     options: int
+
+    def row(self) -> pa.RecordBatch:
+        """Return the truncate as the one row of its tables. Shape: RAW_SCHEMA[1]"""
+        values = {field.name: getattr(self, field.name, b"") for field in RAW_SCHEMA}
+        return pa.RecordBatch.from_pylist([values], schema=RAW_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)

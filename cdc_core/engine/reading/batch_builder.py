@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.decode import RAW_SCHEMA, Truncate
 from cdc_core.engine.reading.batch import Batch, rows_in_changelog
 from cdc_core.engine.reading.segment_parts import SegmentPart
 from cdc_core.engine.reading.spool_writer import SpoolWriter
@@ -75,7 +74,7 @@ class BatchBuilder:
         batch = self.batch
         pieces: list[tuple[TableSchema, pa.RecordBatch, Relation | None]]
         pieces = [(run.table, run.raw, run.relation) for run in part.runs]
-        pieces += [(table, truncate_row(cut), None) for cut in part.truncates for table in cut.tables]
+        pieces += [(table, cut.row(), None) for cut in part.truncates for table in cut.tables]
         # In stream order, so that a table's versions are in the order in which they were in force.
         if self._signals is not None:
             batch.signals += signal_rows(part.runs, self._signals.table)
@@ -116,20 +115,3 @@ def _only_inserts(raw: pa.RecordBatch) -> bool:
     offsets = np.frombuffer(payload.buffers()[1], dtype=np.int64 if wide else np.int32)
     starts = offsets[payload.offset : payload.offset + len(payload)]
     return bool((octets[starts] == ord("I")).all())
-
-
-def truncate_row(truncate: Truncate) -> pa.RecordBatch:
-    """Return a truncate as the one row of its tables. Shape: RAW_SCHEMA[1]"""
-    values = {
-        "seq": truncate.seq,
-        "lsn": truncate.lsn,
-        "commit_lsn": truncate.commit_lsn,
-        "tx_index": truncate.tx_index,
-        "prior_end_lsn": truncate.prior_end_lsn,
-        "xid": truncate.xid,
-        "commit_ts_us": truncate.commit_ts_us,
-        "origin": truncate.origin,
-        "origin_lsn": truncate.origin_lsn,
-        "payload": b"",
-    }
-    return pa.RecordBatch.from_pylist([values], schema=RAW_SCHEMA)

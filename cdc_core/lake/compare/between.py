@@ -7,12 +7,14 @@ from the slot, which is not moved.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.decode import SortedSegment, decode_rows
 from cdc_core.errors import NotComparableError
 from cdc_core.lake.compare.judge import Between
 from cdc_core.lake.delta.conform import conform
@@ -24,11 +26,12 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.survey import hidden, in_order
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of, viewed
 from cdc_core.lake.stores.changelog import read_changes, read_positions
 from cdc_core.lake.stores.quarantine import refused_among, waiting_rows
 from cdc_core.lsn import Lsn
-from cdc_core.schema import TableId
+from cdc_core.schema import TableId, TableSchema, same_columns, same_layout
 from cdc_core.visibility import Visibility
 
 
@@ -69,6 +72,23 @@ class ChangesInSlot:
 
     changes: dict[TableId, list[pa.Table]] = field(default_factory=dict)
     altered: set[TableId] = field(default_factory=set)
+
+    def add(self, segment: SortedSegment, plan: TypingPlan, tables: Mapping[TableId, TableSchema]) -> None:
+        """Add the changes of a segment to the compared ``tables``, which are described as they are now."""
+        for run in segment.runs:
+            table = tables.get(run.table.id)
+            if table is None:
+                continue
+            if same_layout(run.table, table) and same_columns(run.table, table):
+                rows = plan.typer(run.table).changes(run.raw, decode_rows(run.raw, run.relation))
+                self.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
+            else:
+                self.altered.add(table.id)
+        for cut in segment.truncates:
+            for table in cut.tables:
+                if table.id in tables:
+                    rows = plan.typer(table).truncates(cut.row())
+                    self.changes.setdefault(table.id, []).append(pa.Table.from_batches([rows]))
 
 
 def between(

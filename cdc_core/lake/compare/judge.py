@@ -53,12 +53,15 @@ class Between:
 class DifferentRows:
     """The differences; of a table with a key also the ``keys`` that a repair has to read (``compared.key.read``).
 
-    ``doubled``: which of them the lake has more than once. Shape: [K]
+    ``doubled``: which of them the lake has more than once. Shape: [K]. ``rows`` of the source were compared, for which
+    ``octets`` of COPY text were read.
     """
 
     found: Differences
     keys: pa.Table | None = None
     doubled: Bools | None = None
+    rows: int = 0
+    octets: int = 0
 
 
 More = Callable[[pa.Table], tuple[pa.Table, pa.Table]]

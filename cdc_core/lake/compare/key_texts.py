@@ -15,8 +15,12 @@ from cdc_core.lake.compare.differences import KeyList
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.images import column, texts_of
 from cdc_core.lake.rows.row_keys import KeyColumns
-from cdc_core.schema import Key
+from cdc_core.schema import Key, PgType, TypeKind
 
+_WITH_TEXT = {
+    *("bool", "int2", "int4", "int8", "oid", "numeric", "float4", "float8", "text", "varchar", "bpchar", "name"),
+    *("citext", "uuid", "date", "timestamp", "timestamptz", "bytea", "inet", "cidr", "macaddr", "macaddr8", "ltree"),
+}
 # The lake's type of numeric without precision and scale (``types/numeric``).
 _ANY_NUMERIC = pa.decimal128(38, 18)
 _QUOTED = frozenset('",\\{} \t\n\r\v\f')
@@ -38,6 +42,13 @@ def key_texts(keys: pa.Table, columns: KeyColumns) -> list[Key]:
             shown = [other or own for own, other in zip(shown, texts.to_pylist(), strict=True)]
         lists.append(shown)
     return list(zip(*lists, strict=True)) if lists else [()] * keys.num_rows
+
+
+def has_text(kind: PgType) -> bool:
+    """Whether ``key_texts`` of a type's values are texts that PostgreSQL reads as these values."""
+    if kind.kind in (TypeKind.DOMAIN, TypeKind.ARRAY):
+        return kind.inner is not None and has_text(kind.inner)
+    return kind.kind is TypeKind.ENUM or kind.name in _WITH_TEXT
 
 
 def _order(key: Key) -> tuple[tuple[int, int, str], ...]:

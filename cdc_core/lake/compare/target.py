@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cdc_core.errors import LakeError, NotComparableError, TableError
 from cdc_core.lake.compare.between import LakeVersion
+from cdc_core.lake.compare.key_texts import has_text
 from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
@@ -21,9 +22,10 @@ from cdc_core.lake.positions import is_of_earlier_epoch, lake_position, schema_v
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.stores.schema_log import TableHistory
+from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
-from cdc_core.schema import TableId, TableSchema, same_columns, same_layout
+from cdc_core.schema import TableId, TableSchema, row_key, same_columns, same_layout
+from cdc_core.selection import ROW_OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,30 @@ class Target:
     compared: Compared
     left_out: tuple[str, ...]
     changelog: DeltaTable | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the source to be read, in the table's order."""
+        return self.typer.read_columns
+
+    @property
+    def lake_version(self) -> int:
+        """The lake table's version in Delta, for reports."""
+        return self.lake.version
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows in the lake table's files that are not deleted."""
+        return sum(self.lake.row_count(file) for file in self.lake.files)
+
+    @property
+    def has_key_texts(self) -> bool:
+        """Whether the source's rows can be found by the texts of their keys: not if these are masked, or have none."""
+        if self.compared.key is None:
+            return False
+        masked = {plan.name for plan in self.typer.plans if plan.mapper is not None}
+        names = row_key(self.table)
+        return not masked & set(names) and all(has_text(self.table.column(name).type) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +84,21 @@ class Records:
     skipped: frozenset[str]
     histories: Mapping[TableId, TableHistory]
     snapshots: Mapping[tuple[TableId, int], TakenSnapshot]
+
+    @classmethod
+    def read(
+        cls,
+        paths: LakePaths,
+        scope: str,
+        plan: TypingPlan,
+        modes: DeleteModes,
+        own_statement: Callable[[TableId], str | None],
+    ) -> Records:
+        """Read the records as they are now. Raises UnreadableError."""
+        skipped = frozenset(plan.selection.skipped_operations) & ROW_OPERATIONS
+        histories = SchemaLog(paths.schema_versions, {}).read()
+        snapshots = read_snapshots(paths.snapshots, epoch_of(scope))
+        return cls(paths, scope, plan, modes, own_statement, skipped, histories, snapshots)
 
     def target(self, table: TableSchema) -> Target:
         """Return the compared columns of a table.

@@ -67,13 +67,18 @@ class Reconciliation:
 
 
 class ReconciliationLog:
-    """The results of one connector. For one thread; rows are kept for ``keep_days``."""
+    """The results of one connector, in an ``epoch``. For one thread; rows are kept for ``keep_days``."""
 
-    def __init__(self, path: str, history_minutes: int, keep_days: int) -> None:
+    def __init__(self, path: str, history_minutes: int, keep_days: int, epoch: int = 0) -> None:
         self._path = path
         self._history_minutes = history_minutes
         self._keep_days = keep_days
+        self._epoch = epoch
         self._opened: DeltaTable | None = None
+
+    def read(self) -> list[Reconciliation]:
+        """Return the results of the epoch, oldest first."""
+        return read_reconciliations(self._path, self._epoch)
 
     def add(self, results: Sequence[Reconciliation]) -> None:
         """Append results in one commit. Raises TransientError after repeated conflicts with other writers."""

@@ -17,77 +17,51 @@ from cdc_core.lake import DeleteMode, LakePaths, TypingPlan, check_key, prepare
 from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import lake_position
-from cdc_core.postgres import Leaf, Source, TableSize, own_rows_sql, select_from, select_sql
+from cdc_core.postgres import Source, TableSize
 from cdc_core.schema import TableId, TableSchema
-from cdc_core.snapshot.copy.plan import Chunk, expected_rows
+from cdc_core.snapshot.copy.plan import expected_rows
 from cdc_core.snapshot.copy.settings import SnapshotSettings
+from cdc_core.snapshot.copy.statements import TableStatements, has_tid_ranges, leaves_of
 from cdc_core.snapshot.copy.table_results import TableResults
 
 _OPENINGS = 8
-# The first server version with TID range scans: an older one reads the entire table for each range.
-_TID_RANGES = 140_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableDescription:
-    """One table: its ``columns`` are read into ``lake``, whose columns are those of ``schema``.
+    """One table: its rows are read by ``statements`` into ``lake``, whose columns are those of ``schema``.
 
     ``in_force`` is the token of the lake's snapshot, None if it has none. ``keeps_gone_rows``: the lake keeps rows that
     the source no longer has, by its delete mode. ``size`` is the server's; its ``has_ctid``: ranges of pages can be
-    read. ``own_statement`` is a SELECT defined by the user that returns the rows; ``row_filter`` is the publication's,
-    "" for none: rows that it excludes have no events either, and would never be updated. ``leaves`` are the partitions
-    that may be read by their own names instead of the table's; empty if it is read by its own.
+    read.
     """
 
-    table: TableSchema
-    columns: tuple[str, ...]
+    statements: TableStatements
     lake: DeltaTable
     schema: pa.Schema
     in_force: int | None
     keeps_gone_rows: bool
     size: TableSize
-    own_statement: str | None = None
-    row_filter: str = ""
-    leaves: tuple[Leaf, ...] = ()
+
+    @property
+    def table(self) -> TableSchema:
+        """The table."""
+        return self.statements.table
 
     @property
     def estimate(self) -> int | None:
         """The planner's estimate of the rows; None if the table was never analysed."""
-        counts = [leaf.rows for leaf in self.leaves if leaf.rows is not None]
+        counts = [leaf.rows for leaf in self.statements.leaves if leaf.rows is not None]
         # Only a manual ANALYZE counts the rows of a partitioned table; autovacuum counts those of its leaves.
-        return sum(counts) if self.leaves and len(counts) == len(self.leaves) else self.size.rows
+        leaves = len(self.statements.leaves)
+        return sum(counts) if leaves and len(counts) == leaves else self.size.rows
 
     @property
     def expected_rows(self) -> int:
         """The estimated number of rows, from the pages if the table was never analysed."""
-        if self.leaves:
-            return sum(expected_rows(leaf.pages, leaf.rows) for leaf in self.leaves)
+        if self.statements.leaves:
+            return sum(expected_rows(leaf.pages, leaf.rows) for leaf in self.statements.leaves)
         return expected_rows(self.size.pages, self.size.rows)
-
-    def query(self, *conditions: str) -> str:
-        """Return the SELECT of the rows for which all conditions hold; empty conditions are ignored."""
-        if self.own_statement is not None:
-            return select_from(self.own_statement, self.columns)
-        row_filter = f"({self.row_filter})" if self.row_filter else ""
-        return own_rows_sql(self.table, self.columns, " AND ".join(filter(None, [*conditions, row_filter])))
-
-    def query_leaves(self, chunks: Sequence[Chunk]) -> str:
-        """Return the SELECT of the rows of the leaves' pages, equal to a SELECT from the table.
-
-        An attached leaf may have its columns in another order, so they are named. The row filter is written for the
-        table, and may contain its name.
-        """
-        row_filter = f"({self.row_filter})" if self.row_filter else ""
-        return " UNION ALL ".join(
-            select_sql(
-                chunk.table,
-                self.columns,
-                " AND ".join(filter(None, [chunk.predicate(), row_filter])),
-                only=True,
-                alias=self.table.id.table,
-            )
-            for chunk in chunks
-        )
 
 
 class Describer:
@@ -112,7 +86,7 @@ class Describer:
     def _sizes(self, tables: Sequence[TableSchema]) -> dict[TableId, TableSize]:
         known_sizes = self._source.catalog.sizes(tables)
         sizes = {table.id: known_sizes.get(table.id, TableSize(0, None)) for table in tables}
-        if self._source.server_version < _TID_RANGES:
+        if not has_tid_ranges(self._source):
             return {name: dataclasses.replace(size, has_ctid=False) for name, size in sizes.items()}
         return sizes
 
@@ -124,21 +98,12 @@ class Describer:
         lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_minutes)
         own = self._settings.options.statement_of(table.id)
         row_filter = self._source.catalog.row_filter(table) if own is None else ""
+        leaves = leaves_of(self._source, table, row_filter) if own is None else ()
         return TableDescription(
-            table,
-            typer.read_columns,
+            TableStatements(table, typer.read_columns, own, row_filter, leaves),
             lake,
             schema,
             lake_position(lake, self._settings.scope, table.id).token,
             mode is not DeleteMode.HARD,
             size,
-            own,
-            row_filter,
-            self._leaves(table, row_filter) if own is None else (),
         )
-
-    def _leaves(self, table: TableSchema, row_filter: str) -> tuple[Leaf, ...]:
-        leaves = self._source.catalog.leaves(table, is_filtered=bool(row_filter))
-        if self._source.server_version < _TID_RANGES:
-            return tuple(dataclasses.replace(leaf, has_ctid=False) for leaf in leaves)
-        return leaves

@@ -46,7 +46,7 @@ class RangeTracker:
             # Entries up to the token in force were committed, whether or not they were removed after that.
             left = tuple(entry for entry in recorded.get(name, ()) if entry.token > (description.in_force or 0))
             marks = (
-                marks_of(description.table, self._plan, description.query(""))
+                marks_of(description.table, self._plan, description.statements.query(""))
                 if self._may_resume(description)
                 else None
             )
@@ -56,7 +56,7 @@ class RangeTracker:
 
     def _may_resume(self, description: TableDescription) -> bool:
         """Whether ranges of the table are recorded (``resume`` says which tables are read from the beginning)."""
-        is_whole = description.own_statement is not None or description.keeps_gone_rows
+        is_whole = description.statements.own_statement is not None or description.keeps_gone_rows
         return not is_whole and description.size.has_ctid and can_resume(description.table, self._plan)
 
     def note(self, plan: TablePlan, result: RangeResult) -> None:

@@ -93,7 +93,7 @@ class TableRead:
                 planned.select,
                 description.lake.path,
                 description.schema,
-                description.own_statement is not None,
+                description.statements.own_statement is not None,
             )
             for number, planned in enumerate(self.plan.ranges)
         ]

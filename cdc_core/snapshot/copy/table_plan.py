@@ -95,25 +95,28 @@ def plan_tables(
 
 def _ranges_of_leaves(description: TableDescription, most: int) -> list[PlannedRange]:
     """Return the ranges of the leaves' pages; none if the table has no leaves, or is read whole by its own name."""
-    ranges = plan_leaves(description.leaves, most)
-    return [] if len(ranges) <= 1 else [PlannedRange(description.query_leaves(chunks)) for chunks in ranges]
+    ranges = plan_leaves(description.statements.leaves, most)
+    return [] if len(ranges) <= 1 else [PlannedRange(description.statements.query_leaves(chunks)) for chunks in ranges]
 
 
 def _ranges(
     description: TableDescription, earlier: EarlierAttempts, most: int, key_bounds: KeyBoundsOf
 ) -> list[PlannedRange]:
     """Return ranges of pages, or of keys if page ranges cannot be read; a single one for a user's statement."""
-    if description.own_statement is not None or description.leaves:
-        return [PlannedRange(description.query())]
+    if description.statements.own_statement is not None or description.statements.leaves:
+        return [PlannedRange(description.statements.query())]
     if not description.size.has_ctid:
         return [
-            PlannedRange(description.query(condition)) for condition in _key_conditions(description, most, key_bounds)
+            PlannedRange(description.statements.query(condition))
+            for condition in _key_conditions(description, most, key_bounds)
         ]
     whole = plan_chunks(description.table.id, description.size.pages, description.size.rows, most)
     if earlier.kept is not None:
         return _missing_ranges(description, earlier, most, len(whole))
     is_recorded = earlier.marks is not None and len(whole) > 1
-    return [PlannedRange(description.query(chunk.predicate()), chunk if is_recorded else None) for chunk in whole]
+    return [
+        PlannedRange(description.statements.query(chunk.predicate()), chunk if is_recorded else None) for chunk in whole
+    ]
 
 
 def _missing_ranges(
@@ -121,12 +124,19 @@ def _missing_ranges(
 ) -> list[PlannedRange]:
     """Return the ranges that continue earlier attempts: rows written since in all pages, older ones in the gaps."""
     assert earlier.kept is not None
-    since, pages = earlier.kept.since, description.size.pages
+    since, pages, query = earlier.kept.since, description.size.pages, description.statements.query
     fresh = plan_chunks(description.table.id, pages, description.size.rows, _FRESH_FACTOR * most)
     gaps = (plan_gap(description.table.id, gap, pages, -(-pages // count)) for gap in earlier.kept.gaps())
     return [
-        *(PlannedRange(description.query(chunk.predicate(), written_since(since)), is_fresh=True) for chunk in fresh),
-        *(PlannedRange(description.query(c.predicate(), written_before(since)), c) for chunks in gaps for c in chunks),
+        *(
+            PlannedRange(query(chunk.predicate(), written_since(since)), is_fresh=True)
+            for chunk in fresh
+        ),
+        *(
+            PlannedRange(query(c.predicate(), written_before(since)), c)
+            for chunks in gaps
+            for c in chunks
+        ),
     ]
 
 

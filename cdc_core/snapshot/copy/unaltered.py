@@ -32,5 +32,5 @@ def _has_its_leaves(catalog: Catalog, plan: TablePlan) -> bool:
     if not plan.reads_leaves:
         return True
     described = plan.description
-    now = catalog.leaves(described.table, is_filtered=bool(described.row_filter))
-    return [leaf.identity for leaf in now] == [leaf.identity for leaf in described.leaves]
+    now = catalog.leaves(described.table, is_filtered=bool(described.statements.row_filter))
+    return [leaf.identity for leaf in now] == [leaf.identity for leaf in described.statements.leaves]

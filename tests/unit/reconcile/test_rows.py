@@ -12,7 +12,7 @@ import pytest
 from cdc_core.lake.compare.key_texts import key_list, key_texts
 from cdc_core.lake.compare.rows import is_among, surplus
 from cdc_core.lake.rows.row_keys import KeyColumns
-from cdc_core.reconcile.source_side import ReadPace
+from cdc_core.reconcile.pace import ReadPace
 
 
 def test_surplus_is_what_is_not_there_equally_often():

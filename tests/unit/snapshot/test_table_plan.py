@@ -15,6 +15,7 @@ from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.copy.description import TableDescription
 from cdc_core.snapshot.copy.plan import ALONE, Chunk
 from cdc_core.snapshot.copy.resume import EarlierAttempts, Resumption
+from cdc_core.snapshot.copy.statements import TableStatements
 from cdc_core.snapshot.copy.table_plan import RangeLimits, TablePlan, plan_tables
 
 NAME = TableId("public", "items")
@@ -25,8 +26,10 @@ LIMITS = RangeLimits(rows=1_000_000, parallel_jobs=1)
 
 def described(**given: Any) -> TableDescription:
     facts = {"in_force": None, "keeps_gone_rows": False, "size": TableSize(400, 4_000_000), **given}
+    names = {"own_statement", "row_filter", "leaves"} & facts.keys()
+    statements = TableStatements(TABLE, ("id", "body"), **{name: facts.pop(name) for name in names})
     lake: Any = None
-    return TableDescription(TABLE, ("id", "body"), lake, None, **facts)
+    return TableDescription(statements, lake, None, **facts)
 
 
 def planned(description: TableDescription, earlier: EarlierAttempts | None = None) -> TablePlan:

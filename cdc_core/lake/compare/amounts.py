@@ -11,7 +11,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from cdc_core.lake import RowTyper
+from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.schema import MONEY, base_type
 from cdc_core.types import NaturalConverter, to_decimal
 

@@ -1,80 +1,80 @@
-"""The source's side of a comparison: its rows under one snapshot, in ranges, at a bounded rate."""
+"""The source's side of a comparison: its rows under one snapshot, in ranges, typed as the lake's are."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.decode import LineCutter, decode_copy
-from cdc_core.lake import Compared, RowHash, RowTyper, key_texts
-from cdc_core.lake.compare.row_hash import parsed
+from cdc_core.lake.compare.amounts import ComparedAmounts
+from cdc_core.lake.compare.between import ShownBySource
+from cdc_core.lake.compare.key_texts import key_texts
+from cdc_core.lake.compare.row_hash import RowHash, parsed
 from cdc_core.lake.compare.rows import is_among
+from cdc_core.lake.compare.target import Target
+from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.postgres import SnapshotReader
-from cdc_core.reconcile.amounts import ComparedAmounts
-from cdc_core.reconcile.read_plan import Reading, has_texts
+from cdc_core.schema import Key
 
-_MOST_SLEEP = 1.0
 _MOST_KEYS = 10_000
 
 
-class ReadPace:
-    """Bounds the rows that are read in a second. ``rows_per_second`` is 0 for no limit. For one thread."""
+class Statements(Protocol):
+    """The SELECTs of ``columns`` of a table: all rows in ``ranges``, or those with given keys.
 
-    def __init__(self, rows_per_second: int) -> None:
-        self.rows_per_second = rows_per_second
-        self._free_at = time.monotonic()
+    ``can_hash``: the rows of a range are so few that the server can return their hashes as one value.
+    """
 
-    def spend(self, rows: int) -> None:
-        """Wait until so many rows may have been read."""
-        if not self.rows_per_second:
-            return
-        self._free_at = max(self._free_at, time.monotonic() - _MOST_SLEEP) + rows / self.rows_per_second
-        while (left := self._free_at - time.monotonic()) > 0:
-            time.sleep(min(left, _MOST_SLEEP))
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns, as ``Target.columns``."""
+
+    @property
+    def ranges(self) -> tuple[str, ...]:
+        """The statements that read all rows."""
+
+    @property
+    def can_hash(self) -> bool:
+        """Whether the server may hash the rows of each range."""
+
+    def of_keys(self, keys: Sequence[Key]) -> list[str]:
+        """Return the statements for the rows with the keys."""
 
 
-@dataclass(slots=True)
-class Cost:
-    """The amount read from the source: rows, and bytes of COPY text."""
+@dataclass(frozen=True, slots=True)
+class SourceRead:
+    """How a table's rows are read under a snapshot that was taken at ``taken_us``, and shows what ``shown`` says.
 
-    rows: int = 0
-    octets: int = 0
+    ``copy`` returns the rows of a SELECT as chunks of whole lines of COPY text, or raises SourceError or
+    TransientError. ``spend`` is called with the number of rows that were read, and may wait.
+    """
+
+    statements: Statements
+    copy: Callable[[str], Iterable[bytes]]
+    shown: ShownBySource
+    taken_us: int
+    spend: Callable[[int], None]
 
 
 class SourceSide:
-    """Reads a table's rows as ``reading`` says, under the reader's snapshot.
+    """Reads the source's rows of a table. ``hashing``: the server computes the digests of rows, None: they are read.
 
-    ``lsn`` and ``taken_us`` are the snapshot's position and time. ``hashing``: the server computes the digests of rows,
-    None if the rows are read for them. Raises SourceError or TransientError.
+    ``octets``: the bytes of COPY text that were read. Raises SourceError or TransientError.
     """
 
-    def __init__(
-        self,
-        reader: SnapshotReader,
-        typer: RowTyper,
-        compared: Compared,
-        reading: Reading,
-        lsn: int,
-        taken_us: int,
-        pace: ReadPace,
-        hashing: RowHash | None = None,
-    ) -> None:
-        self._reader = reader
-        self._typer = typer
-        self._amounts = ComparedAmounts.of(typer)
-        self._compared = compared
-        self._reading = reading
-        self._selects = reading.ranges
-        self._at = (lsn, taken_us)
-        self._pace = pace
+    def __init__(self, target: Target, read: SourceRead, hashing: RowHash | None = None) -> None:
+        self._target = target
+        self._compared = target.compared
+        self._amounts = ComparedAmounts.of(target.typer)
+        self._read = read
+        self._selects = read.statements.ranges
         self._hashing = hashing
         self._digests: list[np.ndarray] = []
-        self.cost = Cost()
+        self.octets = 0
 
     def digests(self) -> np.ndarray:
         """Return the digest of each row. Shape: uint64[N]"""
@@ -90,7 +90,7 @@ class SourceSide:
         for select, digests in zip(self._selects, self._digests, strict=True):
             mine = np.unique(digests[is_among(digests, unlike)])
             if len(mine) and self._hashing is not None:
-                parts += self._rows(self._hashing.select_rows(select, self._reading.columns, mine))
+                parts += self._rows(self._hashing.select_rows(select, self._read.statements.columns, mine))
             elif len(mine):
                 for rows in self._rows(select):
                     hits = is_among(self._compared.digests(rows), unlike)
@@ -109,7 +109,8 @@ class SourceSide:
         if not keys.num_rows:
             return self._compared.schema.empty_table()
         index, _ = KeyIndex.of(key, keys)
-        selects = self._reading.of_keys(key_texts(keys, key)) if self._can_seek(keys) else self._selects
+        can_seek = keys.num_rows <= _MOST_KEYS and self._target.has_key_texts
+        selects = self._read.statements.of_keys(key_texts(keys, key)) if can_seek else self._selects
         parts = [self._compared.schema.empty_table()]
         for select in selects:
             for rows in self._rows(select):
@@ -121,28 +122,21 @@ class SourceSide:
         if self._hashing is None:
             yield from (self._compared.digests(rows) for rows in self._rows(select))
             return
-        lines = b"".join(self._reader.copy(self._hashing.select(select), table=self._typer.table.id))
-        found = parsed(lines)
-        self.cost.rows += len(found)
-        self.cost.octets += len(lines)
-        self._pace.spend(len(found))
-        yield found
-
-    def _can_seek(self, keys: pa.Table) -> bool:
-        key = self._compared.key
-        assert key is not None
-        return keys.num_rows <= _MOST_KEYS and has_texts(self._typer, self._compared)
+        lines = b"".join(self._read.copy(self._hashing.select(select)))
+        hashes = parsed(lines)
+        self.octets += len(lines)
+        self._read.spend(len(hashes))
+        yield hashes
 
     def _rows(self, select: str) -> Iterator[pa.Table]:
-        table, cutter = self._typer.table.id, LineCutter()
-        for lines in map(cutter.feed, self._reader.copy(self._amounts.select(select), table=table)):
+        cutter, at = LineCutter(), (int(self._read.shown.lsn), self._read.taken_us)
+        for lines in map(cutter.feed, self._read.copy(self._amounts.select(select))):
             if lines:
-                rows = typed(self._amounts.typer, lines, *self._at)
-                self.cost.rows += rows.num_rows
-                self.cost.octets += len(lines)
+                rows = typed(self._amounts.typer, lines, *at)
+                self.octets += len(lines)
                 yield self._compared.conformed(rows)
-                self._pace.spend(rows.num_rows)
-        cutter.finish(str(table))
+                self._read.spend(rows.num_rows)
+        cutter.finish(str(self._target.table.id))
 
 
 def typed(typer: RowTyper, lines: bytes, lsn: int, taken_us: int) -> pa.Table:
