@@ -17,13 +17,12 @@ from cdc_core.engine import (
     Pauses,
     RunFolder,
     SchemaDecisions,
-    SchemaSteps,
     SchemaVersions,
     SourceWatch,
     TableRegistry,
     uncarried,
 )
-from cdc_core.lake import LakeTable, LakeTables, LakeWriter, SliceTask, Work
+from cdc_core.lake import LakeTable, LakeTables, LakeWriter, SchemaSteps, SliceTask, Work
 from cdc_core.postgres import Source
 from cdc_core.schema import Decision, PauseCause, TableSchema, Verdict
 from cdc_core.snapshot import Rereads, UnsentChanges

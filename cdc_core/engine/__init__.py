@@ -22,8 +22,8 @@ Stream    ``StreamRun`` hands batches to a ``Sink`` and confirms (``Confirmation
           ``SignalSink`` and ``SinkBesideEvents`` add signals and events. ``TableRequests`` are requests of other
           processes, which send them by ``ask_stream`` (``snapshot_of``); ``Backoff`` and ``is_retried`` decide what
           follows from an error; ``needing_sender``, ``note_sender`` and ``with_new_senders`` begin a stream anew.
-Schema    ``SchemaVersions``, ``SchemaSteps``, ``SchemaDecisions``, ``Pauses``, ``KnownTables``, ``Catalogue`` and
-          ``CatalogueWatch``: what follows from a change of the source.
+Schema    ``SchemaVersions``, ``SchemaDecisions``, ``Pauses``, ``KnownTables``, ``Catalogue`` and ``CatalogueWatch``:
+          what follows from a change of the source.
 Backfill  ``TableSnapshots`` reads whole tables: what a start requires (``read_required``), what is named
           (``read_named``, ``chosen_for_snapshot``). ``plan_ranges`` and ``read_ranges`` read tables in ranges
           (``JobCallbacks``). ``LakeSnapshots``, ``BlockingSnapshots`` and ``resumed_progress`` are for signals;
@@ -106,7 +106,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.schema.decisions import SchemaDecisions as SchemaDecisions
     from cdc_core.engine.schema.known_tables import KnownTables as KnownTables
     from cdc_core.engine.schema.pauses import Pauses as Pauses
-    from cdc_core.engine.schema.steps import SchemaSteps as SchemaSteps
     from cdc_core.engine.schema.versions import SchemaVersions as SchemaVersions
     from cdc_core.engine.scratch import scratch_of_command as scratch_of_command
     from cdc_core.engine.scratch import spark_scratch as spark_scratch
@@ -192,7 +191,6 @@ lazily(
         "RoundReport": "reports",
         "RunFolder": "run_folder",
         "SchemaDecisions": "schema.decisions",
-        "SchemaSteps": "schema.steps",
         "SchemaVersions": "schema.versions",
         "Seen": "reading.seen",
         "SegmentSorter": "reading.segment_sorter",

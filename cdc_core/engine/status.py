@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from cdc_core.engine.reports import OwnTableStatus, Paused, TableStatus
-from cdc_core.engine.schema.state import TableVersions
 from cdc_core.errors import CdcError, SourceError
 from cdc_core.lake import (
     LakePaths,
@@ -20,6 +19,7 @@ from cdc_core.lake import (
     StreamTable,
     TableHistory,
     TablePosition,
+    TableVersions,
     epoch_of,
     last_row,
     read_times,

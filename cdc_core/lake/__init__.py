@@ -29,7 +29,8 @@ Comparison   ``Records`` decides what is compared of a table (``Target``). A ``T
              (``ChangelogFound``).
 Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``, ``begin``); ``RoundLog``
              of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``); ``SchemaLog`` of schema
-             versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``); ``ProgressLog``, ``RangePlans``
+             versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``), of which ``TableVersions`` is the
+             state of one table, and ``SchemaSteps`` the way from one to the next; ``ProgressLog``, ``RangePlans``
              (``RangePlan``) of incremental snapshots; ``ReconciliationLog`` (``Reconciliation``)
              of comparisons; ``StreamTables`` of messages and transactions (``StreamTable``,
              ``last_row``, ``expire_rows``); ``record_notifications`` (``NotificationRow``) and ``record_topics``.
@@ -82,6 +83,8 @@ if TYPE_CHECKING:
     from cdc_core.lake.delta.storage import spark_settings as spark_settings
     from cdc_core.lake.epochs import epoch_of as epoch_of
     from cdc_core.lake.epochs import scope_of as scope_of
+    from cdc_core.lake.evolution.steps import SchemaSteps as SchemaSteps
+    from cdc_core.lake.evolution.table_versions import TableVersions as TableVersions
     from cdc_core.lake.options import LakeOptions as LakeOptions
     from cdc_core.lake.paths import LakePaths as LakePaths
     from cdc_core.lake.positions import ChangelogPosition as ChangelogPosition
@@ -101,6 +104,7 @@ if TYPE_CHECKING:
     from cdc_core.lake.schema.features import announce as announce
     from cdc_core.lake.schema.lake_schema import lake_properties as lake_properties
     from cdc_core.lake.schema.lake_schema import lake_schema as lake_schema
+    from cdc_core.lake.schema.target_schema import TargetSchema as TargetSchema
     from cdc_core.lake.slice.jobs import Work as Work
     from cdc_core.lake.slice.jobs import long_merges as long_merges
     from cdc_core.lake.slice.jobs import run_orders as run_orders
@@ -112,7 +116,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.slice.order import SliceOrder as SliceOrder
     from cdc_core.lake.slice.order import SnapshotInForce as SnapshotInForce
     from cdc_core.lake.slice.order import SpoolFiles as SpoolFiles
-    from cdc_core.lake.slice.order import TargetSchema as TargetSchema
     from cdc_core.lake.slice.outcome import Applied as Applied
     from cdc_core.lake.slice.outcome import SliceOutcome as SliceOutcome
     from cdc_core.lake.slice.reports import QuarantineReport as QuarantineReport
@@ -232,6 +235,7 @@ lazily(
         "Replay": "slice.order",
         "RoundLog": "stores.rounds",
         "SchemaLog": "stores.schema_log",
+        "SchemaSteps": "evolution.steps",
         "SchemaVersion": "stores.schema_log",
         "ShownBySource": "compare.between",
         "SliceOrder": "slice.order",
@@ -257,10 +261,11 @@ lazily(
         "TableHistory": "stores.schema_log",
         "TablePosition": "table",
         "TableState": "stores.rounds",
+        "TableVersions": "evolution.table_versions",
         "TakeOut": "write.take_out",
         "TakenSnapshot": "stores.snapshot_log",
         "Target": "compare.target",
-        "TargetSchema": "slice.order",
+        "TargetSchema": "schema.target_schema",
         "TypingPlan": "rows.typing_plan",
         "UpkeepDone": "slice.upkeep",
         "UpkeepOrder": "slice.upkeep",

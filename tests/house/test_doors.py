@@ -19,16 +19,12 @@ PAST_DOORS = {
     "cdc_core.lake.positions.lake_position": ("snapshot/copy/description",),
     "cdc_core.lake.rows.row_keys.merge_key": ("snapshot/copy",),
     "cdc_core.lake.rows.survey.stored_visibility": ("snapshot/copy/resume",),
-    "cdc_core.lake.schema.project.SchemaStep": ("engine/schema",),
-    "cdc_core.lake.schema.project.StepColumn": ("engine/schema/steps",),
-    "cdc_core.lake.schema.project.own_columns": ("engine/schema/steps",),
-    "cdc_core.lake.schema.view.SchemaView": ("engine/schema",),
 }
 MOST_NAMES = {
     "cdc_core.decode": 25,
-    "cdc_core.engine": 103,
+    "cdc_core.engine": 102,
     "cdc_core.events": 36,
-    "cdc_core.lake": 119,
+    "cdc_core.lake": 121,
     "cdc_core.postgres": 69,
     "cdc_core.quality": 35,
     "cdc_core.schema": 48,

@@ -54,6 +54,7 @@ FLOORS = {
         {"positions", "paths"},
         {"maintenance"},
         {"stores"},
+        {"evolution"},
         {"readers"},
         {"reduce"},
         {"apply"},

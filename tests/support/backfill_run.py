@@ -13,7 +13,8 @@ from cdc_core.engine.backfill.blocking import BlockingSnapshots
 from cdc_core.engine.backfill.snapshots import LakeSnapshots
 from cdc_core.engine.backfill.stored import StoredProgress
 from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome
-from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
+from cdc_core.lake.schema.target_schema import TargetSchema
+from cdc_core.lake.slice.order import Merge, SnapshotInForce
 from cdc_core.lake.stores.progress_log import ProgressLog
 from cdc_core.lake.stores.range_plans import RangePlan
 from cdc_core.lake.stores.staged_rows import StagedFile, StagedRows, write_staged

@@ -18,8 +18,9 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.slice.lake_tables import LakeTables
-from cdc_core.lake.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce, TargetSchema
+from cdc_core.lake.slice.order import MergeOrder, Replay, SliceOrder, SnapshotInForce
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.reports import QuarantineReport
 from cdc_core.lake.slice.several_tasks import SeveralTasks

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.trouble import Trouble
-from cdc_core.lake import ChangelogPosition, SliceOutcome, TablePosition, TakenSnapshot
+from cdc_core.lake import ChangelogPosition, SliceOutcome, TablePosition, TableVersions, TakenSnapshot
 from cdc_core.quality import NONE_RECENT, RecentChanges
 
 _RETRY_SECONDS = 10.0

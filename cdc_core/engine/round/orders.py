@@ -46,9 +46,8 @@ class Orders:
 
     def of_chunks(self, table: TableId, at: int) -> Merge:
         """Return the table, merged up to ``at``, for a task that writes rows of a snapshot to it."""
-        order = self._order(table, at)
-        schema = replace(order.schema, views=self._schema_versions.views(table))
-        return Merge.of(replace(order, schema=schema, snapshot=replace(order.snapshot, visible=None)))
+        order = self._order(table, at, is_mixed=True)
+        return Merge.of(replace(order, snapshot=replace(order.snapshot, visible=None)))
 
     def _of_batch(self, batch: Batch, table: TableId, to_lsn: int) -> SliceOrder:
         merge_state, versions = self._states.of(table), batch.versions[table]
@@ -75,32 +74,31 @@ class Orders:
     def _is_plain(self, order: SliceOrder) -> bool:
         """Whether the rows of a batch are all that is merged, and in the lake table's schema version."""
         schema, state = order.schema, self._states.of(order.table)
-        is_mixed = state.backlog is not None or state.waiting or bool(schema.steps or schema.views)
+        is_mixed = state.backlog is not None or state.waiting or not schema.is_plain
         return not is_mixed and not order.snapshot.visible
 
-    def _order(self, table: TableId, to_lsn: int | None, numbers: Iterable[int] = ()) -> SliceOrder:
-        """Return the order without rows of a batch. ``numbers``: schema versions of those that the caller adds."""
+    def _order(
+        self, table: TableId, to_lsn: int | None, numbers: Iterable[int] = (), *, is_mixed: bool = False
+    ) -> SliceOrder:
+        """Return the order without rows of a batch. ``numbers``: schema versions of those that the caller adds.
+
+        ``is_mixed``: rows of any schema version may be among those that are read.
+        """
         state = self._states.of(table)
         merge = None
         if to_lsn is not None:
             merge = MergeOrder(to_lsn, state.backlog is not None, state.waiting, recent=state.recent)
-        return SliceOrder(self._schema(table, to_lsn, numbers), self._snapshot(table), merge=merge)
+        schema = self._schema(table, to_lsn, numbers, is_mixed=is_mixed)
+        return SliceOrder(schema, self._snapshot(table), merge=merge)
 
-    def _schema(self, table: TableId, to_lsn: int | None, numbers: Iterable[int]) -> TargetSchema:
+    def _schema(self, table: TableId, to_lsn: int | None, numbers: Iterable[int], *, is_mixed: bool) -> TargetSchema:
         merge_state, known = self._states.of(table), self._known(table)
         versions = merge_state.versions
         number = 0 if versions.schema_version is None else versions.schema_version.number
-        is_mixed = (
-            merge_state.backlog is not None or any(version != number for version in numbers) or bool(versions.pending)
-        )
-        is_mixed |= merge_state.waiting
-        return TargetSchema(
-            known,
-            schema_version=number,
-            steps=versions.pending,
-            views=self._schema_versions.views(table) if is_mixed and to_lsn is not None else {},
-            since={} if to_lsn is None else self._constraints.since(known),
-        )
+        is_mixed |= merge_state.backlog is not None or merge_state.waiting
+        is_mixed |= any(version != number for version in numbers) or bool(versions.pending)
+        since = {} if to_lsn is None else self._constraints.since(known)
+        return self._schema_versions.target(versions, known, since, is_mixed=is_mixed and to_lsn is not None)
 
     def _snapshot(self, table: TableId) -> SnapshotInForce:
         merge_state, overlap = self._states.of(table), self._states.overlap(table)

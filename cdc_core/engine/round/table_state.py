@@ -10,10 +10,18 @@ from contextlib import suppress
 
 from cdc_core.engine.round.lake import Lake, SourceWatch
 from cdc_core.engine.round.merge_state import MergeState
-from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.trouble import Trouble, trouble_of
 from cdc_core.errors import UnreadableError
-from cdc_core.lake import LakeTable, RecordedTable, SliceOrder, SliceOutcome, TakenSnapshot, epoch_of, read_snapshots
+from cdc_core.lake import (
+    LakeTable,
+    RecordedTable,
+    SliceOrder,
+    SliceOutcome,
+    TableVersions,
+    TakenSnapshot,
+    epoch_of,
+    read_snapshots,
+)
 from cdc_core.lsn import Lsn
 from cdc_core.schema import PauseCause, TableId
 

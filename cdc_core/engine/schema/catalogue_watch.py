@@ -9,9 +9,8 @@ from cdc_core.engine.schema.catalogue import Catalogue
 from cdc_core.engine.schema.decisions import SchemaDecisions
 from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
-from cdc_core.engine.schema.state import TableVersions
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.lake import Pause
+from cdc_core.lake import Pause, TableVersions
 from cdc_core.schema import Fingerprint, TableId, Verdict
 
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cdc_core.engine.schema.state import TableVersions
-from cdc_core.engine.schema.steps import SchemaSteps
 from cdc_core.errors import TableError
-from cdc_core.lake import Pause, SchemaVersion
+from cdc_core.lake import Pause, SchemaSteps, SchemaVersion, TableVersions
 from cdc_core.schema import Decision, Policy, SchemaChanges, TableId, TableSchema, Verdict, decide, name_clash, streamed
 from cdc_core.selection import EXCLUDED, SKIPPED
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_core.engine.schema.state import TableVersions
-from cdc_core.lake import SchemaLog, TableHistory
+from cdc_core.lake import SchemaLog, TableHistory, TableVersions
 from cdc_core.schema import TableId
 
 

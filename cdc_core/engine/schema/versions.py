@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from cdc_core.engine.schema.decisions import SchemaDecisions
 from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
-from cdc_core.engine.schema.state import TableVersions
-from cdc_core.engine.schema.steps import SchemaSteps
-from cdc_core.lake import SchemaLog, SchemaVersion
-from cdc_core.lake.schema.view import SchemaView
+from cdc_core.lake import SchemaLog, SchemaSteps, SchemaVersion, TableVersions, TargetSchema
 from cdc_core.schema import (
     Decision,
     Fingerprint,
@@ -111,9 +108,11 @@ class SchemaVersions:
             if reason:
                 self._pauses.want_reread(table, reason)
 
-    def views(self, table: TableId) -> dict[int, SchemaView]:
-        """Return how to read change rows of each schema version that the table has had."""
-        return self._steps.views(self._tables.of(table))
+    def target(
+        self, state: TableVersions, known: TableSchema, since: Mapping[str, int], *, is_mixed: bool
+    ) -> TargetSchema:
+        """Return the schema version that the lake table is to have (``SchemaSteps.target``)."""
+        return self._steps.target(state, known, since, is_mixed=is_mixed)
 
     def number(self, version: TableSchema, current: TableSchema | None, lsn: int, read_at: int | None) -> int:
         """Return the number of a version of the table in the stream. Decides about a new one, and stores the decision.

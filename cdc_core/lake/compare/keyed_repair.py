@@ -34,7 +34,8 @@ from cdc_core.lake.compare.target import Target
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import changelog_position, lake_position
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
+from cdc_core.lake.schema.target_schema import TargetSchema
+from cdc_core.lake.slice.order import Merge, SnapshotInForce
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lsn import Lsn, last_begin
 from cdc_core.schema import Key

@@ -20,7 +20,8 @@ from cdc_core.lake.names import META
 from cdc_core.lake.reduce.multiset import NetRows, taken
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.slice.order import Merge, SnapshotInForce, TargetSchema
+from cdc_core.lake.schema.target_schema import TargetSchema
+from cdc_core.lake.slice.order import Merge, SnapshotInForce
 from cdc_core.lake.slice.task import SliceTask
 
 

@@ -18,7 +18,7 @@ from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import FeaturePolicy, features_on, require_writable
 from cdc_core.lake.schema.lake_schema import ensure_table, lake_properties, lake_schema
-from cdc_core.lake.slice.order import TargetSchema
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.schema import DeltaFeature
 
 

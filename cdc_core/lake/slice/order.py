@@ -12,13 +12,11 @@ An order is created once, in the driver, and is not changed. A task derives from
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.rows.shown import ShownByLake
-from cdc_core.lake.schema.project import SchemaStep
-from cdc_core.lake.schema.view import SchemaView
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.stores.changelog import Reached
 from cdc_core.quality import NONE_RECENT, CheckReport, RecentChanges
 from cdc_core.schema import TableId, TableSchema
@@ -50,22 +48,6 @@ class Replay:
     def checks_again(self) -> bool:
         """Whether changes in quarantine are checked again."""
         return not (self.drop or self.before_drop)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetSchema:
-    """The schema version that the lake table is to have: its number ``schema_version``, and the source table as of it.
-
-    ``steps`` lead to it from the one that the lake table may have. ``views`` define, by number, how change rows of a
-    schema version are read; empty if all rows have this one. ``since`` maps columns to the commit LSN up to which their
-    constraints may have been different (``quality/constraints``).
-    """
-
-    table: TableSchema
-    schema_version: int = 0
-    steps: tuple[SchemaStep, ...] = ()
-    views: Mapping[int, SchemaView] = field(default_factory=dict)
-    since: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from cdc_core.errors import RereadNeededError
 from cdc_core.lake.rows.survey import invisible
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of, viewed
 from cdc_core.lake.schema.project import project_changes
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.schema.view import SchemaView
-from cdc_core.lake.slice.order import Merge, TargetSchema
+from cdc_core.lake.slice.order import Merge
 from cdc_core.schema import TableId, TableSchema, row_key
 
 Decoded = tuple[int, pa.Table]

@@ -128,15 +128,8 @@ def _missing_ranges(
     fresh = plan_chunks(description.table.id, pages, description.size.rows, _FRESH_FACTOR * most)
     gaps = (plan_gap(description.table.id, gap, pages, -(-pages // count)) for gap in earlier.kept.gaps())
     return [
-        *(
-            PlannedRange(query(chunk.predicate(), written_since(since)), is_fresh=True)
-            for chunk in fresh
-        ),
-        *(
-            PlannedRange(query(c.predicate(), written_before(since)), c)
-            for chunks in gaps
-            for c in chunks
-        ),
+        *(PlannedRange(query(chunk.predicate(), written_since(since)), is_fresh=True) for chunk in fresh),
+        *(PlannedRange(query(c.predicate(), written_before(since)), c) for chunks in gaps for c in chunks),
     ]
 
 

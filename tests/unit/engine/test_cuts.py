@@ -7,7 +7,7 @@ import pytest
 
 from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.round.record import Cuts, state_at
-from cdc_core.engine.schema.state import TableVersions
+from cdc_core.lake.evolution.table_versions import TableVersions
 from cdc_core.lake.stores.rounds import RoundLog, TableState
 from cdc_core.lake.stores.schema_log import Pause
 from cdc_core.schema.table import TableId

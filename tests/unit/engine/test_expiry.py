@@ -9,7 +9,7 @@ from cdc_core.clock import DAY_US
 from cdc_core.engine.round import expiry
 from cdc_core.engine.round.expiry import Expiry
 from cdc_core.engine.round.merge_state import MergeState
-from cdc_core.engine.schema.state import TableVersions
+from cdc_core.lake.evolution.table_versions import TableVersions
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change

@@ -15,14 +15,14 @@ from cdc_core.engine.schema.catalogue_watch import CatalogueWatch
 from cdc_core.engine.schema.decisions import SchemaDecisions
 from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
-from cdc_core.engine.schema.steps import SchemaSteps
 from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.lake.delta.log_table import append_rows
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.evolution.steps import SchemaSteps
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.lake_schema import lake_schema
-from cdc_core.lake.slice.order import TargetSchema
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.slice.schema_versions import key_of
 from cdc_core.lake.stores import schema_log
 from cdc_core.lake.stores.schema_log import SchemaLog, SchemaVersion
@@ -70,6 +70,10 @@ class Parts:
     pauses: Pauses
     versions: SchemaVersions
     catalogue: CatalogueWatch
+
+    def target(self, described: TableSchema) -> TargetSchema:
+        """The schema version decided last, with how rows of all others are read."""
+        return self.versions.target(self.tables.of(ORDERS), described, {}, is_mixed=True)
 
 
 def schema_versions(
@@ -139,7 +143,7 @@ def test_a_run_continues_at_the_version_of_the_last_change_appended(tmp_path: Pa
     assert later.versions.number(again, again, 300, 100) == 3
     assert state.schema_versions[3].parent == max(last, 1)
     # Changes under the version in between can be read only if it is an ancestor.
-    assert (later.versions.views(ORDERS)[2].steps is not None) is (last == 2)
+    assert (later.target(again).views[2].steps is not None) is (last == 2)
 
 
 def test_a_version_that_the_lake_table_has_already_is_not_taken_up(tmp_path: Path) -> None:
@@ -170,7 +174,7 @@ def test_rows_of_the_time_before_a_snapshot_change_nothing_about_it(tmp_path: Pa
     assert known.tables.of(ORDERS).schema_version is known.tables.of(ORDERS).schema_versions[1]
     assert known.tables.of(ORDERS).reread is None
     # Whatever of them the snapshot does not show can be read in no way.
-    assert known.versions.views(ORDERS)[2].steps is None
+    assert known.target(older).views[2].steps is None
 
 
 def test_reading_again_outlives_the_run_until_a_later_schema_version_is_in_force(tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ def test_a_dropped_column_does_not_come_back_to_older_changes_by_a_new_one(tmp_p
     again = table(ID, column(3, "note"), version=3)
     assert known.versions.number(without, without, 200, 100) == 2
     assert known.versions.number(again, again, 300, 100) == 3
-    steps = known.versions.views(ORDERS)[1].steps
+    steps = known.target(again).views[1].steps
     assert steps is not None and [step.number for step in steps] == [2, 3]
     assert next(each for each in steps[1].columns if each.name == "note").source is None
 
@@ -209,7 +213,7 @@ def test_the_key_goes_by_its_new_name_for_changes_of_before(tmp_path: Path) -> N
     known, _ = begun(tmp_path, first)
     renamed = table(column(1, "nr", INT), NOTE, version=2, primary_key=("nr",), identity_key=("nr",), touched=(1,))
     assert known.versions.number(renamed, renamed, 200, 100) == 2
-    schema = TargetSchema(renamed, schema_version=2, views=known.versions.views(ORDERS))
+    schema = known.target(renamed)
     assert key_of(schema, 1) == key_of(schema, 2) == 1
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cdc_core.errors import LostFolderError
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.slice.jobs import fit_together
-from cdc_core.lake.slice.order import MergeOrder, SliceOrder, SpoolFiles, TargetSchema, WrittenFiles
+from cdc_core.lake.slice.order import MergeOrder, SliceOrder, SpoolFiles, WrittenFiles
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOutcome, bytes_of, cut, joined, large_among
 from cdc_core.lake.stores.changelog import Reached

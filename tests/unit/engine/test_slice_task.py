@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import LakeError, TableError
-from cdc_core.lake.slice.order import MergeOrder, SliceOrder, TargetSchema
+from cdc_core.lake.schema.target_schema import TargetSchema
+from cdc_core.lake.slice.order import MergeOrder, SliceOrder
 from cdc_core.lake.slice.outcome import Applied, SliceOutcome
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema

@@ -6,14 +6,16 @@ Nothing is decided or stored here: the versions and the steps known so far are i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from cdc_core.engine.schema.state import TableVersions
-from cdc_core.lake import SchemaVersion, TypingPlan
+from cdc_core.lake.evolution.table_versions import TableVersions
+from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.project import SchemaStep, StepColumn, own_columns
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.schema.view import SchemaView
+from cdc_core.lake.stores.schema_log import SchemaVersion
 from cdc_core.schema import Column, Projected, TableId, TableSchema, same_columns, same_layout
 from cdc_core.selection import EXCLUDED, plan_columns
 from cdc_core.types import resolve
@@ -25,6 +27,16 @@ class SchemaSteps:
     def __init__(self, plan: TypingPlan, lake_schema: Callable[[TableId], pa.Schema | None]) -> None:
         self._plan = plan
         self._lake_schema = lake_schema
+
+    def target(
+        self, state: TableVersions, table: TableSchema, since: Mapping[str, int], *, is_mixed: bool
+    ) -> TargetSchema:
+        """Return the schema version decided last, for a lake table whose source is described by ``table``.
+
+        ``is_mixed``: there may be change rows of other schema versions. ``since`` as in ``TargetSchema``.
+        """
+        number = 0 if state.schema_version is None else state.schema_version.number
+        return TargetSchema(table, number, state.pending, self.views(state) if is_mixed else {}, since)
 
     def views(self, state: TableVersions) -> dict[int, SchemaView]:
         """Return how to read change rows of each schema version that the table has had."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdc_core.lake import Pause, SchemaVersion, TableHistory
 from cdc_core.lake.schema.project import SchemaStep
+from cdc_core.lake.stores.schema_log import Pause, SchemaVersion, TableHistory
 from cdc_core.schema import Decision, Fingerprint
 
 
@@ -20,8 +20,8 @@ class TableVersions:
     ``reserved`` is the number of the schema version that the table gets when it is re-read. ``seen`` is the fingerprint
     up to which changes in the catalogue were decided on, ``by_version`` the numbers of this run's Relation messages.
 
-    ``pauses`` sets ``reread``, ``absent``, ``owed`` and ``paused``; ``versions`` the others, of which a round sets
-    ``in_force`` once it has committed.
+    The engine's ``schema/pauses`` sets ``reread``, ``absent``, ``owed`` and ``paused``; its ``schema/versions`` the
+    others, of which a round sets ``in_force`` once it has committed.
     """
 
     schema_versions: dict[int, SchemaVersion] = field(default_factory=dict)
