@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from cdc_core.assemble.at_commit import at_commit_if_too_large
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.destination import SnapshotCall, StreamCall
+from cdc_core.assemble.observed import observed_run
 from cdc_core.assemble.operations import (
     incremental,
     maintain,
@@ -159,13 +161,15 @@ class Connector:
         them that are not read, and why.
         ``handover`` keeps the claim for ``stream`` and, where nothing has to be read, what was checked.
         """
-        call = SnapshotCall(spark, on_progress, on_notification, handover, only)
-        # Events before tables: they are read with the snapshot that the slot's creation exports, as Debezium's are.
-        return [
-            report
-            for destination in reversed(self._context.destinations)
-            for report in destination.initial_snapshot(call)
-        ]
+        with self.observed():
+            progress = self._context.observers.progress(on_progress)
+            call = SnapshotCall(spark, progress, on_notification, handover, only)
+            # Events before tables: they are read with the snapshot that the slot's creation exports, as Debezium's are.
+            return [
+                report
+                for destination in reversed(self._context.destinations)
+                for report in destination.initial_snapshot(call)
+            ]
 
     def snapshot(
         self,
@@ -186,7 +190,9 @@ class Connector:
         for destination in self._context.destinations:
             if destination.begins_with_slot and not self._context.has_slot():
                 destination.initial_snapshot(SnapshotCall(on_notification=on_notification))
-        return snapshot.snapshot(self._context, SnapshotCall(spark, on_progress, on_notification, only=tables))
+        with self.observed():
+            progress = self._context.observers.progress(on_progress)
+            return snapshot.snapshot(self._context, SnapshotCall(spark, progress, on_notification, only=tables))
 
     def plan_incremental(self, tables: Sequence[TableId] | None = None, *, renew: bool = False) -> list[KeyRange]:
         """Return the ranges of tables' keys that an incremental snapshot reads (None: of all tables that it can read).
@@ -259,14 +265,21 @@ class Connector:
         """
         if self._keeps_slot:
             _log.warning("slot.drop.on.stop is ignored: a scheduler's runs end and start again with the same slot.")
-        hooks = Hooks(on_batch, on_round, should_stop, on_start)
-
         call = StreamCall(spark, inbox, on_notification, handover)
 
         def once(context: RunContext, until: Until, hooks: Hooks) -> StreamReport:
             return context.destinations[0].stream(until, hooks, call)
 
-        return at_commit_if_too_large(once, self._context, until, hooks)
+        with self.observed():
+            hooks = self._context.observers.hooks(Hooks(on_batch, on_round, should_stop, on_start))
+            return at_commit_if_too_large(once, self._context, until, hooks)
+
+    def observed(self) -> AbstractContextManager[None]:
+        """Let lineage take the operations inside of the context for one run, as a supervisor's attempts are.
+
+        Each operation that writes tables opens it, too. Raises ConfigError if an observer is not configured correctly.
+        """
+        return observed_run(self._context)
 
     def replay(
         self,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cdc_core.assemble.destination import Destination, destinations_of
+from cdc_core.assemble.observers import Observers
 from cdc_core.assemble.signals.channels import require_channels
 from cdc_core.config import ConnectorConfig, say_effects
 from cdc_core.engine import (
@@ -38,6 +39,7 @@ class RunContext:
 
     ``told`` are the warnings about the source that were logged (``Source``), ``sessions`` the server's sessions that
     hold its claims, ``recorded`` reads the lake's record of the stream, ``renewal`` says when it is begun anew.
+    ``observers`` are those of the run in progress.
 
     Methods raise CdcError, with a message and a remedy.
     """
@@ -47,6 +49,7 @@ class RunContext:
     sessions: Sessions = field(default_factory=Sessions, compare=False, repr=False)
     recorded: StreamReader = field(default_factory=StreamReader, compare=False, repr=False)
     renewal: SenderRenewal = field(default_factory=SenderRenewal, compare=False, repr=False)
+    observers: Observers = field(default_factory=Observers, compare=False, repr=False)
 
     @property
     def name(self) -> str:

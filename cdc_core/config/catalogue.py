@@ -12,6 +12,7 @@ from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine import EngineOptions
 from cdc_core.events import EnvelopeOptions, FormatOptions, KafkaOptions, TransformOptions
 from cdc_core.lake import LakeOptions
+from cdc_core.lineage import LineageOptions
 from cdc_core.observe import ObserveOptions
 from cdc_core.option import Property, properties_of
 from cdc_core.postgres import PostgresOptions
@@ -39,6 +40,7 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "engine": ("Runs", EngineOptions),
     "reconcile": ("Comparison with the source", ReconcileOptions),
     "observe": ("Schedules and metrics", ObserveOptions),
+    "lineage": ("Lineage", LineageOptions),
 }
 # Properties of Debezium 1.x that are translated rather than renamed: name → the property used instead.
 TRANSLATED = {"truncate.handling.mode": "skipped.operations"}

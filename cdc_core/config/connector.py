@@ -16,6 +16,7 @@ from cdc_core.engine import EngineOptions
 from cdc_core.errors import ConfigError
 from cdc_core.events import EnvelopeOptions, FormatOptions, KafkaOptions, TransformOptions
 from cdc_core.lake import LakeOptions
+from cdc_core.lineage import LineageOptions
 from cdc_core.observe import ObserveOptions
 from cdc_core.postgres import PostgresOptions
 from cdc_core.quality import QualityOptions
@@ -55,6 +56,7 @@ class ConnectorConfig:
     engine: EngineOptions
     reconcile: ReconcileOptions
     observe: ObserveOptions
+    lineage: LineageOptions
     warnings: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = field(default=(), repr=False)
 

@@ -90,6 +90,8 @@ _BOTH = """
     wal2lake.metrics.required wal2lake.metrics.host
     custom.metric.tags
     wal2lake.log.format wal2lake.dagster.owners wal2lake.dagster.tags
+    openlineage.integration.enabled openlineage.integration.config.file.path openlineage.integration.job.namespace
+    openlineage.integration.job.description openlineage.integration.job.tags openlineage.integration.job.owners
 """
 # The channel kafka of signals has them, too.
 _OF_SIGNALS = ("bootstrap.servers", "producer.*")

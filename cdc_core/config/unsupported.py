@@ -14,7 +14,7 @@ from cdc_core.option import Property, PropertyStatus, at_least
 CONNECT = "it configures Kafka Connect, which wal2lake does not use"
 JAVA_CLASS = "it names a Java class, which wal2lake cannot load"
 QUEUE = "memory is bounded by wal2lake.batch.* and wal2lake.spool.max.bytes"
-LINEAGE = "lineage is provided by Dagster's asset graph"
+LINEAGE = "OpenLineage events name lake tables, not topics"
 CHUNKS = "large tables are split by wal2lake.snapshot.rows.per.partition"
 INTERNAL = "it is internal to Debezium"
 ROUNDS = "rounds are scheduled by wal2lake.freshness.seconds"
@@ -66,6 +66,7 @@ _IGNORED: dict[str, tuple[str, ...]] = {
     "libpq makes TLS connections; database.sslmode and database.sslrootcert decide": ("database.sslfactory",),
     TIMEOUT: ("database.connection.timeout.ms",),
     "events have the source block of Debezium 3.6": ("source.struct.version",),
+    LINEAGE: ("openlineage.integration.dataset.kafka.bootstrap.servers",),
 }
 # pgjdbc's properties, which Debezium passes on to it.
 _DRIVER = """
@@ -93,7 +94,6 @@ _IGNORED_FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
         ("schema.history.internal.*", r"(schema\.history\.internal|database\.history)(\..+)?"),
         ("debezium.embedded.*", r"debezium\.embedded\..+"),
     ),
-    LINEAGE: (("openlineage.integration.*", r"openlineage\.integration\..+"),),
     "libpq connects, not a JDBC driver": (
         ("driver.*", r"driver\..+"),
         ("database.DRIVER_PROPERTY", rf"database\.(?i:{'|'.join(_DRIVER.split())})"),

@@ -1,7 +1,5 @@
 """Reads a folder of rules: short SQL rules as YAML, and the suites of a Great Expectations project (``suites``).
 
-The only user of PyYAML.
-
     <folder>/<schema>.<table>.yaml    rules and limits of that table
     <folder>/<anything>.yaml          with ``tables:``, patterns of the tables to which it applies
     <folder>/gx                       the project

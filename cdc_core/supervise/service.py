@@ -98,21 +98,25 @@ class Service:
         Raises the CdcError that ended it.
         """
         try:
-            while True:
-                try:
-                    return self._attempt()
-                except Exception as error:
-                    fault = _ours(error)
-                    if fault is None:
-                        raise
-                    if not self._waits(fault):
-                        raise fault from None
-                    if self._hooks.should_stop():
-                        return self._stopped()
+            with self._connector.observed():
+                return self._attempts()
         finally:
             if self._was_interrupted:
                 self._file.clear()
                 self._metrics.going_on()
+
+    def _attempts(self) -> StreamReport | None:
+        while True:
+            try:
+                return self._attempt()
+            except Exception as error:
+                fault = _ours(error)
+                if fault is None:
+                    raise
+                if not self._waits(fault):
+                    raise fault from None
+                if self._hooks.should_stop():
+                    return self._stopped()
 
     @property
     def _metrics(self) -> ConnectorMetrics:

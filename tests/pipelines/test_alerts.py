@@ -5,7 +5,7 @@ import pytest
 
 from cdc_core.errors import SourceError, TransientError
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
-from tests.pipelines.webhook import webhook
+from tests.support.webhook import webhook
 from wal2lake.pipelines.connector.partitions import partitions_name
 from wal2lake.pipelines.factory import definitions_of
 from wal2lake.pipelines.sensors import alerts

@@ -4,6 +4,7 @@ from dataclasses import replace
 import dagster as dg
 import pyarrow as pa
 
+from cdc_core.described import type_text
 from cdc_core.lake.names import META
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
@@ -24,7 +25,7 @@ from wal2lake.pipelines.connector.keys import (
 from wal2lake.pipelines.connector.site import KnownTable
 from wal2lake.pipelines.factory import definitions_of
 from wal2lake.pipelines.reports import metadata
-from wal2lake.pipelines.reports.columns import column_lineage, lake_columns, type_text
+from wal2lake.pipelines.reports.columns import column_lineage, lake_columns
 from wal2lake.pipelines.reports.stream_tally import ChangesTotals, TableTotals
 
 SITE = site(FakeEngine())

@@ -10,7 +10,7 @@ from dagster._cli import cli
 
 from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site
 from tests.pipelines.live import BACKFILL, live_dagster
-from tests.pipelines.webhook import webhook
+from tests.support.webhook import webhook
 from wal2lake.pipelines.connector.keys import changes_key, incremental_key, snapshot_key
 
 pytestmark = pytest.mark.slow

@@ -90,6 +90,7 @@ class KafkaDestination(Destination):
             opened_events(self._context, metered.notification(call.on_notification)) as (events, source),
             connected(metered, [str(table.id) for table in events.tables]),
         ):
+            self._context.observers.opened(events.tables)
             metered.follow(events.seen, lambda: events.waiting)
             events.tell(on_progress=metered.progress(None), on_batch=metered.hooks(hooks).on_batch)
             if hooks.on_start is not None:

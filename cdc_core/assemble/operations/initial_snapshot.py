@@ -26,6 +26,7 @@ def initial_snapshot(context: RunContext, call: SnapshotCall) -> list[SnapshotRe
         resets = context.lake.mode.position_lost
         is_lost = resets and source.slot().is_lost
         tables, slot = context.checked(source, recreates_slot=resets)
+        context.observers.opened(tables)
         require_rules(context.lake, tables)
         observers = observed(context, call.on_progress, call.on_notification)
         reports, proved = read_required(

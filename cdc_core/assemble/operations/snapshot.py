@@ -23,6 +23,7 @@ def snapshot(context: RunContext, call: SnapshotCall) -> list[SnapshotReport]:
     try:
         with context.claimed() as source:
             tables, _ = context.checked(source)
+            context.observers.opened(tables)
             observers = observed(context, call.on_progress, call.on_notification)
             return read_named(context.snapshots, source, tables, call.only, call.spark, observers)
     except InUseError as error:

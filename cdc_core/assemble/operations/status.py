@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.observed import observer_findings
 from cdc_core.assemble.signals.channels import channel_findings
 from cdc_core.config import effects_check
 from cdc_core.engine import RereadsFile, SlotBacklog, Status, WaitingFile, folder_finding, source_rows
@@ -29,6 +30,7 @@ def check(context: RunContext, administrator: str | None = None) -> list[Finding
     findings = run_checks(config.postgres, TableSelection(selection).includes, selection, more, administrator)
     findings += _unready(context)
     findings += channel_findings(config)
+    findings += observer_findings(context)
     for destination in destinations:
         findings += destination.place_findings()
     findings.append(folder_finding("state", "wal2lake.state.path", str(config.state_path)))

@@ -74,6 +74,7 @@ def stream(
         source.require_publication(tables, context.unpublished)
         start = destination.begin(source, tables, proved)
         note_sender(context.renewal_for(source), source, slot.confirmed_lsn, lambda: context.has_all(tables))
+        context.observers.opened(tables)
         metered = meter(context)
         run = _Stream(context, destination, source, tables, start, session, metered)
         with (
@@ -91,6 +92,7 @@ def _drain(run: _Stream, at: Lsn, until: Until, hooks: Hooks, call: StreamCall, 
     catalog = source.describing()
     catalog.types.remember(start.types)
     registry = TableRegistry(catalog, source.includes(), [streamed(table) for table in run.tables])
+    describe = context.observers.describing(registry.describe)
     bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
     others = [destination.beside(source, run.tables) for destination in context.destinations[1:]]
     beside = others[0] if others else Beside()
@@ -104,7 +106,7 @@ def _drain(run: _Stream, at: Lsn, until: Until, hooks: Hooks, call: StreamCall, 
             closing(_connected(run)) as replication,
             SlotReader(
                 replication,
-                SegmentSorter(registry.describe, start.recorded.watch(), beside.tap, start.delivered, start.own_rows),
+                SegmentSorter(describe, start.recorded.watch(), beside.tap, start.delivered, start.own_rows),
                 BatchBuilder(Spool(folder.path, folder.owner), context.plan, opened.positions, opened.signals),
                 bounds,
                 source.translator(catalog, run.tables, folder.path),

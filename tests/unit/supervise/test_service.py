@@ -1,6 +1,7 @@
 """A run that stays, with a connector whose attempts fail as the test says."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -39,6 +40,9 @@ class Connector:
         self.context = SimpleNamespace(sessions=Sessions(was_accepted=accepted), name="shop", config=self.config)
         self.name, self.slot, self.streams = "shop", "debezium", True
         self.faults, self.limits = list(faults), []
+
+    def observed(self):
+        return nullcontext()
 
     def initial_snapshot(self, **_):
         return []

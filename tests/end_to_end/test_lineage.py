@@ -1,0 +1,105 @@
+"""OpenLineage events of runs as a user starts them, sent to a real server, and compared with a real Debezium's."""
+
+import json
+
+import pytest
+
+from tests.support.lake import lake_settings, write_properties
+from tests.support.openlineage import common, distinct, recorded, wrong
+from tests.support.waits import wait_until
+from tests.support.webhook import webhook
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+
+# What the recording was made of.
+SCHEMA = """
+create table orders (id int primary key, amount numeric(12,2), note text);
+insert into orders values (1, 2.5, 'secret value');
+"""
+SETTINGS = {
+    "table.include.list": "public.orders",
+    "publication.autocreate.mode": "filtered",
+    "openlineage.integration.enabled": "true",
+    "openlineage.integration.job.description": "This connector does cdc for orders",
+    "openlineage.integration.job.tags": "env=prod,team=cdc",
+    "openlineage.integration.job.owners": "Mario=maintainer,John Doe=Data scientist",
+    "column.mask.with.10.chars": "public.orders.note",
+    "topic.prefix": "test",
+}
+
+
+def columns(event):
+    """The columns of the source table of an event."""
+    return [field["name"] for dataset in event["inputs"] for field in dataset["facets"]["schema"]["fields"]]
+
+
+def written(events):
+    """The rows written to the lake table by each event that counts them."""
+    found = [one.get("outputFacets", {}).get("outputStatistics") for event in events for one in event["outputs"]]
+    return [facet["rowCount"] for facet in found if facet]
+
+
+def test_events_are_debeziums_and_name_the_lake_table(pg, program, tmp_path):
+    database = pg.database("lineage")
+    pg.execute(database, SCHEMA)
+    with webhook() as server:
+        transport = tmp_path / "openlineage.yml"
+        auth = "{type: api_key, apiKey: k3y}"
+        address = server.url.removesuffix("/secret")
+        transport.write_text(f"transport:\n  type: http\n  url: {address}\n  auth: {auth}\n  compression: gzip\n")
+        more = {"openlineage.integration.config.file.path": str(transport), **SETTINGS, **lake_settings(tmp_path)}
+        file = write_properties(tmp_path / "lineage.properties", pg.properties(database, **more))
+        events = server.alerts
+        with program.started("run", file) as running:
+            running.wait_for("streaming", 150)
+            pg.execute(database, "alter table orders add column extra varchar(20)")
+            pg.execute(database, "insert into orders values (2, 3.5, 'another secret value', 'z'), (3, 1, 'x', 'y')")
+            wait_until(lambda: any("extra" in columns(event) for event in events), 90, "the new column")
+            commits = tmp_path / "lake" / "test" / "public" / "orders" / "_delta_log"
+            wait_until(lambda: len(list(commits.glob("*.json"))) > 1, 90, "the rows")
+            assert running.end(2) in (0, -2), running.said()
+        assert {(path, headers["Authorization"]) for path, headers, _ in server.posted} == {
+            ("/api/v1/lineage", "Bearer k3y")
+        }
+        assert [problem for event in events for problem in wrong(event)] == []
+        assert len({event["run"]["runId"] for event in events}) == 1
+
+        # Debezium's own, except for names and what only one of both knows.
+        ports = {f":{pg.port}": ":5432", database: "shop"}
+        ours = distinct([common(event, ports) for event in events])
+        theirs = distinct([common(event, {}) for event in recorded("debezium_stream")])
+        for event in [*ours, *theirs]:
+            configs = event["run"]["facets"]["debezium_config"].pop("configs")
+            assert "database.password=********" in configs
+            assert {f"{name}={value}" for name, value in SETTINGS.items()} <= set(configs)
+        assert ours == theirs
+
+        (lake,) = [one for event in events for one in event["outputs"] if "extra" in str(one)][:1]
+        assert (lake["namespace"], lake["name"]) == ("file", str(tmp_path / "lake" / "test" / "public" / "orders"))
+        kinds = {field["name"]: field["type"] for field in lake["facets"]["schema"]["fields"]}
+        assert kinds["amount"] == "decimal(12,2)" and kinds["__commit_lsn"] == "bigint"
+        origin = {
+            name: (one["inputFields"][0]["field"], one["inputFields"][0]["transformations"][0]["masking"])
+            for name, one in lake["facets"]["columnLineage"]["fields"].items()
+        }
+        expected = {name: (name, name == "note") for name in ("id", "amount", "note", "extra")}
+        assert origin == expected
+        assert written(events) == [1, 2]
+        assert "secret value" not in json.dumps(events)
+
+        # A run that ends by an error.
+        pg.execute(database, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+        events.clear()
+        assert program.run("run", file, "--max-seconds", "60").returncode == 1
+        assert [event["eventType"] for event in events] == ["START", "RUNNING", "RUNNING", "FAIL"]
+        error = events[-1]["run"]["facets"]["errorMessage"]
+        assert "slot" in error["message"] and error["stackTrace"].startswith("  File ")
+        assert [problem for event in events for problem in wrong(event)] == []
+    # Nobody listens any more.
+    done = program.run("run", file, "--until-idle", "1", "--set", "slot.name=another", "--set", "snapshot.mode=no_data")
+    assert "messages are dropped" in done.stderr
+    transport.write_text("transport:\n  type: carrier pigeon\n")
+    refused = program.run("run", file)
+    assert refused.returncode == 1 and "expected one of http, file, console, composite" in refused.stderr
+    assert "carrier pigeon" in program.run("check", file).stdout
+    pg.drop_database(database)
