@@ -18,7 +18,7 @@ from cdc_core.errors import ConfigError
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.refusal import refusal
 from cdc_core.postgres.settings import settle, settle_again
-from cdc_core.postgres.sqlstate import connection_error, translated
+from cdc_core.postgres.sqlstate import connection_error, one_row, translated
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -169,10 +169,9 @@ def servers_own(connection: Connection, name: str) -> str | None:
     dsn = make_conninfo(**{**parameters, "password": known.password or None, "replication": "true"})
     try:
         with psycopg.connect(dsn, autocommit=True) as walsender:
-            row = walsender.execute(f"SHOW {name}".encode()).fetchone()
+            return str(one_row(walsender, f"SHOW {name}".encode())[0])
     except psycopg.Error:
         return None
-    return None if row is None else str(row[0])
 
 
 def place(options: PostgresOptions) -> str:

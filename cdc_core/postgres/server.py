@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connection import Connection
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,9 @@ class ServerInfo:
 def server_info(connection: Connection) -> ServerInfo:
     """Read the facts again. Raises SourceError or TransientError."""
     with translated("reading the server version"):
-        row = connection.execute(
-            "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('wal_level')"
-        ).fetchone()
-    assert row is not None
+        row = one_row(
+            connection, "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('wal_level')"
+        )
     return ServerInfo(connection.info.server_version, row[0], row[1], row[2], wal_end(connection))
 
 
@@ -53,8 +52,7 @@ def sendable_end(connection: Connection) -> Lsn:
     asynchronous commit (``synchronous_commit=off``) may end behind it for three times ``wal_writer_delay``.
     """
     with translated("reading the end of the WAL"):
-        row = connection.execute(_SENDABLE).fetchone()
-    assert row is not None
+        row = one_row(connection, _SENDABLE)
     return Lsn.parse(row[0])
 
 
@@ -76,8 +74,7 @@ def shown_end(connection: Connection) -> Lsn:
 
 def _end(connection: Connection, query: str) -> Lsn:
     with translated("reading the end of the WAL"):
-        row = connection.execute(query.encode()).fetchone()
-    assert row is not None
+        row = one_row(connection, query.encode())
     lsn, in_segment = Lsn.parse(row[0]), int(row[1])
     if in_segment == 40:
         return Lsn(lsn - 40)
@@ -107,6 +104,5 @@ def oldest_transaction(connection: Connection) -> int:
 
 def _transaction_id(connection: Connection, query: str) -> int:
     with translated("reading transaction ids"):
-        row = connection.execute(query.encode()).fetchone()
-    assert row is not None
+        row = one_row(connection, query.encode())
     return int(row[0])

@@ -24,7 +24,7 @@ import psycopg
 from cdc_core.errors import CdcError
 from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.settings import is_pooled
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.private_files import lock_file
 
 _Session = tuple[int, str]
@@ -97,11 +97,10 @@ class Sessions:
         if is_pooled(connection):
             return
         with translated("identifying the connection"):
-            row = connection.execute(_SELF).fetchone()
-        if row is not None:
-            self._present.append((int(row[0]), str(row[1])))
-            if self.file is not None:
-                self.file.write(self._present)
+            pid, started = one_row(connection, _SELF)
+        self._present.append((int(pid), str(started)))
+        if self.file is not None:
+            self.file.write(self._present)
 
     def process_of(self, backend: int) -> str:
         """Return the process that has a session of the server, from the file of the connector; empty if unknown."""

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 
 from cdc_core.errors import SourceError
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -127,8 +127,7 @@ def require_own(connection: _Connection) -> None:
         return
     session = _sessions[connection]
     calls = ["pg_catalog.pg_backend_pid()", _MARK, *(f"pg_catalog.current_setting('{name}')" for name in _VALUES)]
-    row = connection.execute(f"SELECT {', '.join(calls)}".encode()).fetchone()
-    assert row is not None
+    row = one_row(connection, f"SELECT {', '.join(calls)}".encode())
     _require(_VALUES, row[2:], session.where)
     if row[:2] != (session.pid, session.mark):
         raise _shared(session.where)
@@ -143,8 +142,7 @@ def _set(connection: _Connection, where: str, mark: str, others: Mapping[str, st
         *(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in settings.items()),
     ]
     with translated(_DOING):
-        row = connection.execute(f"SELECT {', '.join(calls)}".encode()).fetchone()
-    assert row is not None
+        row = one_row(connection, f"SELECT {', '.join(calls)}".encode())
     _sessions[connection] = _Session(row[0], mark, where)
     _require(values, row[4:], where)
     if row[1] not in (None, "", mark):

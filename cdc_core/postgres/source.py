@@ -28,6 +28,7 @@ from cdc_core.postgres.replication.stream_identity import server_mark
 from cdc_core.postgres.rows.copy_out import SnapshotHolder
 from cdc_core.postgres.server import next_transaction, oldest_transaction, sendable_end, server_info, wal_end
 from cdc_core.postgres.sessions import Sessions
+from cdc_core.postgres.sqlstate import one_row
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.selection import OPERATIONS, SelectionOptions, TableSelection
 
@@ -202,8 +203,7 @@ class Source:
         return slots.inspect(self._connection, slot).active or is_claimed(self._connection, slot)
 
     def _is_free(self, name: str) -> bool:
-        row = self._connection.execute(_LOCK, (name,)).fetchone()
-        return row is None or bool(row[0])
+        return bool(one_row(self._connection, _LOCK, (name,))[0])
 
     def _holder(self) -> str:
         """Return who has the claim of the slot: a process and its host, or the session of the server."""
@@ -491,5 +491,4 @@ class Source:
 
 def is_claimed(connection: Connection, slot: str) -> bool:
     """Whether a run of wal2lake is using the slot now (``Source.claim``)."""
-    row = connection.execute(_IS_LOCKED, (slot,)).fetchone()
-    return bool(row and row[0])
+    return bool(one_row(connection, _IS_LOCKED, (slot,))[0])

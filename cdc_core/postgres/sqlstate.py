@@ -12,9 +12,11 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import Params, QueryNoTemplate
 
 from cdc_core.errors import (
     CdcError,
@@ -312,6 +314,16 @@ def row_fault(error: psycopg.Error) -> str | None:
 def known_error(error: BaseException) -> CdcError | None:
     """Convert an error of psycopg that no statement has converted; None if it is of another library."""
     return server_error(error, "answering") if isinstance(error, psycopg.Error) else None
+
+
+def one_row(
+    connection: psycopg.Connection[tuple[Any, ...]], query: QueryNoTemplate, parameters: Params | None = None
+) -> tuple[Any, ...]:
+    """Execute a query that returns one row, whatever the database contains; return it. Raises psycopg.Error."""
+    row = connection.execute(query, parameters).fetchone()
+    if row is None:
+        raise psycopg.DataError("The server returned no row of a query that always has one.")
+    return row
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cdc_core.postgres.connection import Connection
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.schema import (
     MONEY,
     ColumnMark,
@@ -191,8 +191,7 @@ def catalogue_stamp(connection: Connection, publication: str) -> str:
     has_schemas = connection.info.server_version >= 150000
     query = _STAMP.format(schemas=schemas if has_schemas else "")
     with translated("reading the publication and types"):
-        row = connection.execute(query.encode(), {"publication": publication}).fetchone()
-    return str(row[0]) if row else ""
+        return str(one_row(connection, query.encode(), {"publication": publication})[0])
 
 
 def _marks_query(version: int) -> str:

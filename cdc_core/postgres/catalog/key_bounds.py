@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 
 from cdc_core.postgres.connection import Connection
+from cdc_core.postgres.sqlstate import one_row
 from cdc_core.schema import TableSchema
 
 # The planner's correlation, from -1 to 1, for the table alone, if visible to the role; none before the first ANALYZE.
@@ -38,15 +39,13 @@ def key_bounds(connection: Connection, table: TableSchema, column: str) -> KeyBo
         sql.Identifier(column), sql.Identifier(table.id.schema, table.id.table)
     )
     try:
-        extremes = connection.execute(query).fetchone()
+        low, high = one_row(connection, query)
         known = connection.execute(_CORRELATION, (table.id.schema, table.id.table, column)).fetchone()
     except psycopg.Error:
         if connection.broken:
             raise
         return None
-    if extremes is None or extremes[0] is None:
-        return None
-    return KeyBounds(int(extremes[0]), int(extremes[1]), known[0] if known else None)
+    return None if low is None else KeyBounds(int(low), int(high), known[0] if known else None)
 
 
 def range_condition(column: str, low: int | None, high: int | None) -> str:

@@ -11,7 +11,7 @@ import psycopg
 
 from cdc_core.errors import SourceError
 from cdc_core.postgres.connection import Connection, servers_own
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 
 # The server's own setting is the reset value, as no connection gets this one by its startup packet, unless the role has
 # another one.
@@ -39,9 +39,7 @@ SELECT coalesce((SELECT value FROM shared),
 def decimals(connection: Connection) -> int:
     """Return the number of decimals. Raises SourceError or TransientError."""
     with translated("reading the decimals of money"):
-        row = connection.execute(_LOCALE.encode()).fetchone()
-        assert row is not None
-        locale, role, database = row
+        locale, role, database = one_row(connection, _LOCALE.encode())
     if locale is None:
         locale = servers_own(connection, "lc_monetary")
     if locale is None:
@@ -53,7 +51,7 @@ def decimals(connection: Connection) -> int:
     try:
         with connection.transaction(force_rollback=True):
             connection.execute("SELECT set_config('lc_monetary', %s, true)", (locale,))
-            (scale,) = connection.execute("SELECT scale(1::money::numeric)").fetchone() or (2,)
+            (scale,) = one_row(connection, "SELECT scale(1::money::numeric)")
     except psycopg.errors.InvalidParameterValue:
         raise SourceError(
             f"The number of decimals of money in database {database} is unknown: the server does not have the locale "

@@ -22,7 +22,7 @@ from cdc_core.postgres.catalog.key_bounds import KeyBounds, key_bounds
 from cdc_core.postgres.catalog.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.catalog.types import TypeCatalog
 from cdc_core.postgres.connection import Connection
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.schema import (
     Column,
     Fingerprint,
@@ -241,8 +241,7 @@ class Catalog:
         query of index lookups, for every round. Raises SourceError or TransientError.
         """
         with self._lock, translated("reading table metadata"):
-            row = self._connection.execute(_STORAGE_STAMP, (sorted(set(oids)),)).fetchone()
-        return str(row[0]) if row else ""
+            return str(one_row(self._connection, _STORAGE_STAMP, (sorted(set(oids)),))[0])
 
     def row_filter(self, table: TableSchema) -> str:
         """Return the condition of the publication's row filter, or empty. Raises SourceError or TransientError."""

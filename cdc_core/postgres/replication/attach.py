@@ -16,6 +16,7 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin
 from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.replication.stream_errors import start_error
+from cdc_core.postgres.sqlstate import one_row
 
 _LOOK_SECONDS = 0.5  # between two attempts to attach to a slot in use
 
@@ -41,7 +42,7 @@ def attach(options: PostgresOptions, start_lsn: Lsn, check: Callable[[Connection
 def _attached(options: PostgresOptions, start_lsn: Lsn, check: Callable[[Connection], None]) -> tuple[Connection, int]:
     connection = connect(options, replication=True)
     try:
-        row = connection.execute("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'").fetchone()
+        (timeout,) = one_row(connection, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")
         check(connection)
         # Encoded as UTF-8, as all names are, before the text of rows is received as it is stored.
         start = _command(options, connection.info.server_version, start_lsn).as_bytes(connection)
@@ -50,7 +51,7 @@ def _attached(options: PostgresOptions, start_lsn: Lsn, check: Callable[[Connect
         if has_raw_text(connection):
             connection.execute("SET client_encoding = SQL_ASCII")
         connection.execute(start)
-        return connection, int(row[0]) if row else 0
+        return connection, int(timeout)
     except BaseException as error:
         with closing(connection):
             if isinstance(error, psycopg.Error):

@@ -17,7 +17,7 @@ from cdc_core.errors import CdcError, SourceError
 from cdc_core.postgres.connection import Connection, connect
 from cdc_core.postgres.options import PostgresOptions, PublicationAutocreateMode
 from cdc_core.postgres.server import server_info
-from cdc_core.postgres.sqlstate import server_error, translated
+from cdc_core.postgres.sqlstate import one_row, server_error, translated
 from cdc_core.schema import TableId, TableSchema
 
 _OPERATIONS = (("c", "insert"), ("u", "update"), ("d", "delete"), ("t", "truncate"))
@@ -229,11 +229,11 @@ def removable(options: PostgresOptions) -> tuple[str, str]:
         return "", ""
     with connect(options) as connection:
         info = inspect(connection, options.publication_name)
-        row = connection.execute("SELECT current_user").fetchone()
+        (role,) = one_row(connection, "SELECT current_user")
     if not info.exists:
         return "", ""
     if options.publication_autocreate_mode is PublicationAutocreateMode.DISABLED:
         return "", "publication.autocreate.mode is disabled: it was made by somebody else"
-    if row is None or info.owner != row[0]:
+    if info.owner != role:
         return "", f"its owner is {info.owner}"
     return info.name, ""

@@ -19,7 +19,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin_library
-from cdc_core.postgres.sqlstate import server_error, translated
+from cdc_core.postgres.sqlstate import one_row, server_error, translated
 
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
 _CREATE_SECONDS = 90.0
@@ -231,12 +231,11 @@ def create(
     timer.daemon = True
     timer.start()
     try:
-        row = replication.execute(command).fetchone()
+        row = one_row(replication, command)
     except psycopg.Error as error:
         raise _creation_error(error, replication, name, plugin, seconds) from None
     finally:
         timer.cancel()
-    assert row is not None
     return CreatedSlot(row[0], Lsn.parse(row[1]), row[2])
 
 
@@ -269,14 +268,13 @@ def drop_on_stop(connection: Connection, options: PostgresOptions) -> bool:
 def advance(connection: Connection, name: str, lsn: Lsn) -> Lsn:
     """Advance an unused slot to ``lsn`` without reading; returns its position. Raises SourceError or TransientError."""
     try:
-        row = connection.execute(
-            "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", (name, str(lsn))
-        ).fetchone()
+        row = one_row(
+            connection, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", (name, str(lsn))
+        )
     except psycopg.errors.ObjectInUse:
         raise in_use(name, inspect(connection, name).active_pid) from None
     except psycopg.Error as error:
         raise server_error(error, f"advancing slot {name} to {lsn}") from None
-    assert row is not None
     return Lsn.parse(row[0])
 
 

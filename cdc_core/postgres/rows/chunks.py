@@ -17,7 +17,7 @@ from cdc_core.postgres.rows.copy_out import copied
 from cdc_core.postgres.rows.reading import begin_reading
 from cdc_core.postgres.server import next_transaction, oldest_transaction, shown_end, wal_end
 from cdc_core.postgres.settings import ROLES_PATH
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.schema import TableId
 from cdc_core.visibility import Visibility
 
@@ -114,8 +114,7 @@ class ChunkConnection:
         """
         with self._at("reading the end of the WAL") as connection:
             end = shown_end(connection)
-            row = connection.execute("SELECT age('3'::xid)").fetchone()
-            assert row is not None
+            row = one_row(connection, "SELECT age('3'::xid)")
             return end, (3 + int(row[0])) % (1 << 32)
 
     def next_transaction(self) -> int:

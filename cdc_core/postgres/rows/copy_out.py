@@ -29,7 +29,7 @@ from cdc_core.postgres.connection import Connection, ConnectionString, connect_w
 from cdc_core.postgres.rows.reading import BEGIN, begin_reading, current_snapshot
 from cdc_core.postgres.server import wal_end
 from cdc_core.postgres.settings import CATALOGUE_PATH, ROLES_PATH, require_own
-from cdc_core.postgres.sqlstate import row_fault, server_error, translated
+from cdc_core.postgres.sqlstate import one_row, row_fault, server_error, translated
 from cdc_core.schema import TableId, TableSchema
 
 _WAIT_MS = 1000
@@ -67,10 +67,11 @@ class SnapshotHolder:
             # Assigned outside: a transaction with an id would delay the creation of any slot in the meantime.
             txid = _draw_txid(connection)
             visible = begin_reading(connection) if imported is None else _imported(connection, imported)
-            row = connection.execute(
-                "SELECT pg_export_snapshot(), (extract(epoch FROM current_timestamp) * 1000000)::numeric(20, 0)::bigint"
-            ).fetchone()
-        assert row is not None
+            row = one_row(
+                connection,
+                "SELECT pg_export_snapshot(), "
+                "(extract(epoch FROM current_timestamp) * 1000000)::numeric(20, 0)::bigint",
+            )
         self.facts = SnapshotFacts(row[0], visible, wal_end(connection), txid, row[1])
 
     def __enter__(self) -> SnapshotHolder:
@@ -333,8 +334,6 @@ def _imported(connection: Connection, name: str) -> str:
 
 def _draw_txid(connection: Connection) -> int | None:
     call = "pg_current_xact_id()" if connection.info.server_version >= 130000 else "txid_current()"
-    row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-    if row is not None and row[0]:
+    if one_row(connection, "SELECT pg_is_in_recovery()")[0]:
         return None
-    drawn = connection.execute(f"SELECT {call}::text::bigint").fetchone()
-    return None if drawn is None else int(drawn[0])
+    return int(one_row(connection, f"SELECT {call}::text::bigint".encode())[0])

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.rows.copy_out import own_rows_sql
+from cdc_core.postgres.sqlstate import one_row
 from cdc_core.schema import Column, PgType, TableId, TableSchema, TypeKind
 from cdc_core.selection import SelectionOptions, plan_columns
 from cdc_core.types import natural_type, numeric_precision_scale
@@ -57,10 +58,9 @@ def sample_misfits(
         try:
             with connection.transaction():
                 connection.execute(_LIMITS)
-                row = connection.execute(_query(connection, table, columns)).fetchone()
+                row = one_row(connection, _query(connection, table, columns))
         except psycopg.Error:
             continue
-        assert row is not None
         for (column, kind), misfits in zip(columns.items(), row[1:], strict=True):
             if misfits:
                 yield Misfits(table.id, column, f"decimal({kind.precision},{kind.scale})", row[0], misfits)
@@ -89,8 +89,8 @@ def _base(column: Column) -> tuple[PgType, int]:
 
 
 def _query(connection: Connection, table: TableSchema, columns: dict[str, pa.Decimal128Type]) -> sql.Composed:
-    row = connection.execute("SELECT pg_relation_size(%s::oid)", (table.oid,)).fetchone()
-    pages = (row[0] or 0) // _PAGE_BYTES if row else 0
+    (size,) = one_row(connection, "SELECT pg_relation_size(%s::oid)", (table.oid,))
+    pages = (size or 0) // _PAGE_BYTES
     sample = sql.SQL(f" TABLESAMPLE SYSTEM ({100 * _PAGES / pages:.4f})" if pages > _PAGES else "")
     counts = [
         sql.SQL("count(*) FILTER (WHERE abs({0}) >= 1e{1} OR {0} <> trunc({0}, {2}))").format(

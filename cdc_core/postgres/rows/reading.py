@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from cdc_core.errors import TransientError
 from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.settings import require_own
+from cdc_core.postgres.sqlstate import one_row
 from cdc_core.visibility import Visibility
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -53,8 +54,7 @@ def current_snapshot(connection: Connection) -> str:
 
 def _current(connection: Connection) -> tuple[str, bool]:
     call = "pg_current_snapshot()" if connection.info.server_version >= _HAS_XID8 else "txid_current_snapshot()"
-    row = connection.execute(f"SELECT {call}::text, pg_is_in_recovery()".encode()).fetchone()
-    assert row is not None
+    row = one_row(connection, f"SELECT {call}::text, pg_is_in_recovery()".encode())
     return str(row[0]), bool(row[1])
 
 
@@ -80,6 +80,5 @@ def _begun_on_standby(connection: Connection, xmin: int) -> str:
 
 def _running(connection: Connection, known: Sequence[int], first: int) -> tuple[Visibility, list[int]]:
     """Return a snapshot taken now, and which of the ``known`` ids and of those from ``first`` to its xmax run."""
-    row = connection.execute(_RUNNING, (list(known), first)).fetchone()
-    assert row is not None
+    row = one_row(connection, _RUNNING, (list(known), first))
     return Visibility.parse(row[0]), list(row[1])

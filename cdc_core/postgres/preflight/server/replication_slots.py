@@ -5,7 +5,7 @@ from __future__ import annotations
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, good
 from cdc_core.postgres.preflight.statements import setting
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 
 NAME = "max_replication_slots"
 _SPARE = 10
@@ -14,12 +14,12 @@ _SPARE = 10
 def check(context: Context) -> list[Finding]:
     """Run the check."""
     with translated("counting replication slots"):
-        row = context.connection.execute(
+        row = one_row(
+            context.connection,
             "SELECT current_setting('max_replication_slots')::int, count(*), count(*) FILTER (WHERE slot_name = %s) "
             "FROM pg_replication_slots",
             (context.options.slot_name,),
-        ).fetchone()
-    assert row is not None
+        )
     return [verdict(row[0], row[1], bool(row[2]))]
 
 

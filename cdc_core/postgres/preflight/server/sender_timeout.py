@@ -5,7 +5,7 @@ from __future__ import annotations
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, doubtful, good
 from cdc_core.postgres.preflight.statements import reload_settings, setting
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 
 NAME = "wal_sender_timeout"
 _SHORT_MS = 10_000
@@ -14,10 +14,7 @@ _SHORT_MS = 10_000
 def check(context: Context) -> list[Finding]:
     """Run the check."""
     with translated("reading wal_sender_timeout"):
-        row = context.connection.execute(
-            "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
-        ).fetchone()
-    assert row is not None
+        row = one_row(context.connection, "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'")
     return [verdict(row[0])]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cdc_core.postgres.preflight.context import Context
 from cdc_core.postgres.preflight.finding import Finding, bad, doubtful, good
 from cdc_core.postgres.preflight.statements import setting
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 
 NAME = "max_wal_senders"
 _SPARE = 10
@@ -15,11 +15,11 @@ _RAISE = "as a superuser run this and restart the server; of a managed service, 
 def check(context: Context) -> list[Finding]:
     """Run the check."""
     with translated("counting WAL senders"):
-        row = context.connection.execute(
+        row = one_row(
+            context.connection,
             "SELECT current_setting('max_wal_senders')::int, count(*) FROM pg_stat_activity "
-            "WHERE backend_type = 'walsender'"
-        ).fetchone()
-    assert row is not None
+            "WHERE backend_type = 'walsender'",
+        )
     return [verdict(row[0], row[1])]
 
 

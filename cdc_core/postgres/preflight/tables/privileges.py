@@ -16,7 +16,7 @@ from cdc_core.postgres.preflight.statements import (
     grant_usage,
 )
 from cdc_core.postgres.replication import partition_names
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.schema import TableId
 
 LOGIN = "role"
@@ -44,8 +44,7 @@ WHERE c.oid = ANY(%s::oid[]) ORDER BY 1, 2
 def check(context: Context) -> list[Finding]:
     """Run the check."""
     with translated("reading privileges"):
-        role = context.connection.execute(_ROLE_QUERY, (context.role,)).fetchone()
-        assert role is not None
+        role = one_row(context.connection, _ROLE_QUERY, (context.role,))
         oids = [table.oid for table in context.tables]
         rows = context.connection.execute(_TABLE_QUERY, (role[0], oids)).fetchall()
     # A query of a partitioned table checks no policy of its partitions.

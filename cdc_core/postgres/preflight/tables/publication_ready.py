@@ -17,7 +17,7 @@ from cdc_core.postgres.preflight.statements import (
 )
 from cdc_core.postgres.replication import partition_names, publication
 from cdc_core.postgres.replication.publication import PublicationInfo
-from cdc_core.postgres.sqlstate import translated
+from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.schema import TableId
 
 NAME = "publication"
@@ -31,7 +31,8 @@ def check(context: Context) -> list[Finding]:
     info = publication.inspect(context.connection, context.options.publication_name)
     ids = [table.id for table in context.tables]
     with translated("reading what the role may create"):
-        row = context.connection.execute(
+        row = one_row(
+            context.connection,
             "SELECT r.rolsuper, has_database_privilege(r.oid, current_database(), 'CREATE'), "
             "(SELECT array_agg(c.oid::bigint) FROM pg_class c "
             " WHERE c.oid = ANY(%s::oid[]) AND pg_has_role(r.oid, c.relowner, 'USAGE')), one.name, "
@@ -39,8 +40,7 @@ def check(context: Context) -> list[Finding]:
             "FROM (SELECT coalesce(%s, current_user::text) AS name) AS one "
             "LEFT JOIN pg_roles r ON r.rolname = one.name",
             ([table.oid for table in context.tables], info.name, context.role),
-        ).fetchone()
-    assert row is not None
+        )
     owned = set(row[2] or ())
     foreign = [table.id for table in context.tables if table.oid not in owned]
     mode = context.options.publication_autocreate_mode
