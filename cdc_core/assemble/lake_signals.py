@@ -21,7 +21,7 @@ from cdc_core.engine import (
 )
 from cdc_core.errors import CdcError
 from cdc_core.lake import StagedRows, lake_properties
-from cdc_core.schema import TableId, TableSchema, row_key
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import (
     Channel,
     Collection,
@@ -50,7 +50,7 @@ def lake_with_signals(
     unsent = UnsentChanges(context.lake.paths, context.lake.scope, context.renewal_for(source))
 
     def can_cut(schema: TableSchema, collection: Collection) -> bool:
-        return bool(row_key(schema) and cutter.key_of(schema, collection))
+        return bool(schema.row_key and cutter.key_of(schema, collection))
 
     def take(numbers: Mapping[TableId, int]) -> Mapping[TableId, SnapshotReport | CdcError]:
         return context.snapshots.blocking(numbers, spark, unsent)

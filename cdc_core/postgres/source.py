@@ -457,7 +457,7 @@ class Source:
     @staticmethod
     def _live(tables: list[TableSchema]) -> list[TableSchema]:
         """Return the tables whose changes a plug-in without publications sends: partitions by their own names."""
-        return [table for table in tables if table.fingerprint is None or not table.fingerprint.is_partitioned]
+        return [table for table in tables if not table.is_partitioned]
 
     def _catalog(self, connection: Connection) -> Catalog:
         return Catalog(connection, self.options.publication_name, plugin.sent(self.options))

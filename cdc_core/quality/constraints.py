@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cdc_core.schema import Column, PgType, TableId, TableSchema, row_key
+from cdc_core.schema import Column, PgType, TableId, TableSchema
 
 Mark = tuple[object, ...]
 KEY = ""
@@ -57,7 +57,7 @@ def constraint_marks(table: TableSchema) -> dict[str, Mark]:
     The entry KEY is for the table's key.
     """
     marks: dict[str, Mark] = {column.name: (*_declared(column), *_marked(table, column)) for column in table.columns}
-    key, fingerprint = row_key(table), table.fingerprint
+    key, fingerprint = table.row_key, table.fingerprint
     made: Mark = ()
     if fingerprint is not None:
         # A rewrite by ALTER TABLE may change keys, and the slot receives no changes of an unlogged table.

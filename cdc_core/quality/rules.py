@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core.quality.options import UserRule
-from cdc_core.schema import Column, PgType, TableSchema, TypeKind, row_key
+from cdc_core.schema import Column, PgType, TableSchema, TypeKind
 
 CONDITION = "expect_rows_to_satisfy_condition"
 """The type of expectations that carry a condition in SQL (``quality.condition``)."""
@@ -153,10 +153,10 @@ def rules_for(
     carried = [column for column in table.columns if column.name in natural]
     rules = [*_row_rules()]
     # What a delete carries: under REPLICA IDENTITY USING INDEX not the primary key.
-    key = row_key(table)
+    key = table.row_key
     rules += [_key_rule(column.name) for column in carried if column.name in key]
-    if _has_enforced_key(table) and set(row_key(table)) <= natural.keys() - set(mapped):
-        rules.append(_key_unique_rule(row_key(table)))
+    if _has_enforced_key(table) and set(table.row_key) <= natural.keys() - set(mapped):
+        rules.append(_key_unique_rule(table.row_key))
     for column in carried:
         if not column.optional and column.name not in key:
             rules.append(_not_null_rule(column.name))
@@ -263,7 +263,7 @@ def _has_enforced_key(table: TableSchema) -> bool:
     Rows of a partitioned table also disappear when a partition is detached or truncated, those of a filtered one by the
     filter; there are no events for either.
     """
-    marks, key = table.fingerprint, row_key(table)
+    marks, key = table.fingerprint, table.row_key
     if not key or marks is None or marks.is_partitioned:
         return False
     published = marks.publication

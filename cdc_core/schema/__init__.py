@@ -2,9 +2,9 @@
 
 Tables     ``TableId``, ``TableSchema``, ``Column`` and ``Key`` (the texts of a key's values); ``column_from_plain``
            reads a stored column. ``PgType``, ``TypeKind``, ``MONEY`` and ``base_type`` are types. ``Relation``,
-           ``RelationColumn`` and ``ReplicaIdentity`` are what a stream announces. ``row_key`` is the key that
-           identifies rows; ``named_remedy`` and ``identity_remedy`` are texts of errors about it. ``streamed``,
-           ``is_streamed`` and ``keeps_key`` say which columns the stream sends.
+           ``RelationColumn`` and ``ReplicaIdentity`` are what a stream announces. ``named_remedy`` and
+           ``identity_remedy`` are texts of errors about the key that identifies rows. ``streamed``, ``is_streamed``
+           and ``keeps_key`` say which columns the stream sends.
 Changes    ``Fingerprint`` is what the catalogue says of a table, of ``ColumnMark``, ``KeyMark``, ``TypeMark``,
            ``StorageMark``, ``PublicationMark`` and ``PublicationEntry``. ``decide`` returns the ``Decision`` that
            follows from a change under a ``Policy`` (``Verdict``, ``PauseCause``, ``SchemaChanges``,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from cdc_core.schema.pg_type import TypeKind as TypeKind
     from cdc_core.schema.plan import NameClash as NameClash
     from cdc_core.schema.plan import name_clash as name_clash
-    from cdc_core.schema.plan import row_key as row_key
     from cdc_core.schema.plan import same_columns as same_columns
     from cdc_core.schema.plan import same_layout as same_layout
     from cdc_core.schema.relation import Relation as Relation
@@ -121,7 +120,6 @@ lazily(
         "name_clash": "plan",
         "named_remedy": "table",
         "project": "changes",
-        "row_key": "plan",
         "same_columns": "plan",
         "same_layout": "plan",
         "streamed": "unseen",

@@ -91,11 +91,11 @@ def decide(
         changes += _keys(version)
     if changes:
         return _not_followed(base, changes, policy)
-    after = _marks(current)
+    after = current.marks
     # If the message is not behind any DDL, the fingerprint remains as exact as it was.
-    is_exact = announced is None or is_current or (_marks(base).is_exact and _rows(base) == _rows(current))
+    is_exact = announced is None or is_current or (base.marks.is_exact and _rows(base) == _rows(current))
     # The catalogue may be ahead of the message: an index that was created since proves nothing of rows before it.
-    keys = after.keys if announced is None or is_current else after.kept_keys(_marks(base))
+    keys = after.keys if announced is None or is_current else after.kept_keys(base.marks)
     return lake_plan(version.marked(is_exact=is_exact, keys=keys), lake_type, policy, lake_columns)
 
 
@@ -147,7 +147,7 @@ def _unknown_values(base: TableSchema, current: TableSchema) -> list[Unseen]:
     A column added with a default that is computed for each row (nextval, random(), a domain's constraint to check)
     rewrites the table and leaves no missing value; neither does a constant one once the table was rewritten.
     """
-    before, after = _marks(base), _marks(current)
+    before, after = base.marks, current.marks
     known = {column.attnum for column in base.columns}
     replaced = heaps(before, after) is not Heaps.SAME
     out = []
@@ -166,7 +166,7 @@ def _columns(
     now = _streamed(current)
     if announced is None or (is_current and _shape(announced.columns) == _shape(now)):
         return now
-    before, after = _marks(base), _marks(current)
+    before, after = base.marks, current.marks
     old = {column.attnum: column for column in _streamed(base)}
     new = {column.attnum: column for column in now}
     places = [
@@ -229,7 +229,7 @@ def _table(announced: TableSchema | None, current: TableSchema, columns: tuple[C
 
 def _type_changes(version: Version, lake_type: LakeType) -> list[Unseen]:
     """Return types changed without a rewrite whose values still have another text, or do not fit."""
-    replaced = heaps(*version.marks()) is not Heaps.SAME
+    replaced = heaps(version.base.marks, version.current.marks) is not Heaps.SAME
     current = {column.attnum: column for column in version.current.columns}
     out = []
     for old, new in version.kept():
@@ -253,7 +253,7 @@ def _type_change(table: TableSchema, old: Column, new: Column) -> Unseen:
 def _keys(version: Version) -> list[Unseen]:
     """Return key changes that the stream does not show: earlier rows may have equal values of the new key."""
     base, table = version.base, version.table
-    _, after = version.marks()
+    after = version.current.marks
     key = version.key_numbers(table)
     # Of a key with a column that is not streamed, a Relation shows the same columns as of one without it.
     known = {column.name for column in base.columns}
@@ -293,10 +293,5 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
 
 def _rows(table: TableSchema) -> object:
     """Return the facts that every DDL on a column changes."""
-    marks = _marks(table)
+    marks = table.marks
     return marks.server, marks.attributes, marks.columns
-
-
-def _marks(table: TableSchema) -> Fingerprint:
-    assert table.fingerprint is not None
-    return table.fingerprint

@@ -29,7 +29,7 @@ from cdc_core.schema.changes import (
     Verdict,
     WidenColumn,
 )
-from cdc_core.schema.fingerprint import Fingerprint, KeyMark
+from cdc_core.schema.fingerprint import KeyMark
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.schema.unseen import is_streamed
 
@@ -57,7 +57,7 @@ class Version:
 
         ``is_exact``: it is that of the version, not a later one.
         """
-        marks = dataclasses.replace(self.marks()[1], is_exact=is_exact, keys=keys)
+        marks = dataclasses.replace(self.current.marks, is_exact=is_exact, keys=keys)
         return dataclasses.replace(self, table=dataclasses.replace(self.table, fingerprint=marks))
 
     def old(self) -> dict[int, Column]:
@@ -78,12 +78,6 @@ class Version:
         old = self.old()
         return [column for number, column in self.new().items() if number not in old]
 
-    def marks(self) -> tuple[Fingerprint, Fingerprint]:
-        """The fingerprints before and now."""
-        before, after = self.base.fingerprint, self.current.fingerprint
-        assert before is not None and after is not None
-        return before, after
-
     @staticmethod
     def numbers(table: TableSchema, names: Sequence[str]) -> frozenset[int]:
         """Return the attnums of columns."""
@@ -91,12 +85,7 @@ class Version:
 
     def key_numbers(self, table: TableSchema) -> frozenset[int]:
         """Return the attnums of the key of ``table``."""
-        return self.numbers(table, row_key(table))
-
-
-def row_key(table: TableSchema) -> tuple[str, ...]:
-    """Return the columns by which changes identify rows (``TableSchema.row_key``)."""
-    return table.row_key
+        return self.numbers(table, table.row_key)
 
 
 def lake_plan(
@@ -116,7 +105,7 @@ def lake_plan(
     if version.base.id != version.table.id:
         operations.append(MoveTable(version.base.id, version.table.id))
     present = list(lake_columns) if lake_columns is not None else [column.name for column in old.values()]
-    keeps = policy.dropped is DroppedColumns.KEEP and bool(row_key(version.table))
+    keeps = policy.dropped is DroppedColumns.KEEP and bool(version.table.row_key)
     operations += _departures(old, new, present, keeps=keeps)
     renames = {old[n].name: column.name for n, column in new.items() if n in old and old[n].name != column.name}
     operations += _renames(renames)
@@ -127,7 +116,7 @@ def lake_plan(
     ]
     operations += [AddColumn(column, column.missing) for number, column in new.items() if number not in old]
     if version.key_numbers(version.base) != version.key_numbers(version.table):
-        operations.append(SetKey(row_key(version.table)))
+        operations.append(SetKey(version.table.row_key))
     operations += _comments(version, old, new)
     needs = _needs(operations)
     rewrites = bool(needs) and policy.features is LakeFeatures.WIDEST
@@ -233,12 +222,12 @@ def _changes(version: Version) -> Iterator[SchemaChange]:
             yield SchemaChange(ChangeKind.ADD_COLUMN, column.name, number, detail=column.type.name)
         else:
             yield from _column_changes(old[number], column)
-    known = {mark.attnum for mark in version.marks()[0].columns}
+    known = {mark.attnum for mark in version.base.marks.columns}
     for column in version.current.columns:
         if column.attnum not in known and not is_streamed(column, version.current.fingerprint):
             yield SchemaChange(ChangeKind.GENERATED, column.name, column.attnum)
     if version.key_numbers(base) != version.key_numbers(table):
-        yield SchemaChange(ChangeKind.CHANGE_KEY, before=", ".join(row_key(base)), detail=", ".join(row_key(table)))
+        yield SchemaChange(ChangeKind.CHANGE_KEY, before=", ".join(base.row_key), detail=", ".join(table.row_key))
     if base.identity is not table.identity:
         yield SchemaChange(ChangeKind.CHANGE_IDENTITY, before=base.identity.name, detail=table.identity.name)
     if base.id != table.id:
@@ -260,9 +249,8 @@ def _column_changes(old: Column, new: Column) -> Iterator[SchemaChange]:
 
 
 def _new_labels(version: Version) -> Iterator[SchemaChange]:
-    before, after = version.marks()
-    known = {mark.oid: mark for mark in before.types}
-    for mark in after.types:
+    known = {mark.oid: mark for mark in version.base.marks.types}
+    for mark in version.current.marks.types:
         added = set(mark.parts) - set(known[mark.oid].parts) if mark.oid in known else set()
         if added and mark.kind == "e":
             yield SchemaChange(ChangeKind.ENUM_LABELS, detail=", ".join(sorted(label for _, label in added)))
@@ -273,7 +261,7 @@ def same_layout(one: TableSchema, other: TableSchema) -> bool:
     return (
         [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in one.columns]
         == [(c.name, c.type.oid, c.modifier, c.type.money_scale) for c in other.columns]
-        and row_key(one) == row_key(other)
+        and one.row_key == other.row_key
         and one.identity is other.identity
         and one.oid == other.oid
     )

@@ -135,6 +135,17 @@ class TableSchema:
     is_key_deferrable: bool = False
 
     @property
+    def marks(self) -> Fingerprint:
+        """``fingerprint`` of a table that was read from the catalogue."""
+        assert self.fingerprint is not None, f"{self.id} was not read from the catalogue"
+        return self.fingerprint
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the catalogue had it as a partitioned table."""
+        return self.fingerprint is not None and self.fingerprint.is_partitioned
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The columns of an event's key: the primary key, else a unique index, else nothing; streamed columns only.
 

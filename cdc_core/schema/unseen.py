@@ -42,8 +42,7 @@ class Heaps(IntEnum):
 
 def unseen_changes(base: TableSchema, now: TableSchema) -> list[Unseen]:
     """Return the changes between the fingerprints of the two for which there is no event. Both must have one."""
-    before, after = base.fingerprint, now.fingerprint
-    assert before is not None and after is not None
+    before, after = base.marks, now.marks
     if before.oid != after.oid:
         change = SchemaChange(ChangeKind.RECREATED)
         reason = f"Another table has the name {base.id} now."
@@ -109,8 +108,7 @@ def _heap(old: StorageMark, new: StorageMark) -> Heaps:
 
 def _renamed(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
     """Yield a finding if the table has its name again: its changes under the other one are not in this lake table."""
-    before, after = base.fingerprint, now.fingerprint
-    assert before is not None and after is not None
+    before, after = base.marks, now.marks
     if base.id == now.id and before.may_have_been_renamed(after):
         reason = f"{base.id} had another name or schema meanwhile, and may have been changed under it."
         yield Unseen(SchemaChange(ChangeKind.MOVED), reason)
@@ -192,8 +190,7 @@ def new_types(base: TableSchema, now: TableSchema) -> list[Unseen]:
 
     This is relevant if the second moment may be ahead of the stream.
     """
-    before, after = base.fingerprint, now.fingerprint
-    assert before is not None and after is not None
+    before, after = base.marks, now.marks
     known = {mark.oid for mark in before.types}
     if all(mark.oid in known or mark.changed < before.horizon for mark in after.types if mark.changed):
         return []
@@ -220,8 +217,7 @@ def _partitions(base: TableSchema, before: Fingerprint, after: Fingerprint) -> I
 
 
 def _rewrites(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
-    before, after = base.fingerprint, now.fingerprint
-    assert before is not None and after is not None
+    before, after = base.marks, now.marks
     happened = heaps(before, after)
     if happened is Heaps.REPLACED and after.publication is not None and after.publication.lacks_truncates:
         yield Unseen(
@@ -269,7 +265,7 @@ def _may_be_altered(old: ColumnMark | None, new: ColumnMark | None) -> bool:
 
 def _is_named(column: Column, base: TableSchema, now: TableSchema) -> bool:
     """Whether an altered column's row did not change merely because an earlier column was altered."""
-    before, after = _marks(base), _marks(now)
+    before, after = base.marks, now.marks
     new, old = after.column(column.attnum), before.column(column.attnum)
     present = next((candidate for candidate in now.columns if candidate.attnum == column.attnum), column)
     if new is None or old is None or (present.type.oid, present.modifier) != (column.type.oid, column.modifier):
@@ -287,7 +283,7 @@ def _key(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
     partitioned table the identities of its partitions decide. Rows with a null in their key are gone once its columns
     are NOT NULL again, and no row of before had it.
     """
-    after, nullable = _marks(now), {column.attnum for column in now.columns if column.optional}
+    after, nullable = now.marks, {column.attnum for column in now.columns if column.optional}
     key = [column for column in base.columns if column.name in base.row_key]
     is_nullable = any(not column.optional and column.attnum in nullable for column in key)
     is_unchecked = base.identity is ReplicaIdentity.FULL or after.is_partitioned
@@ -297,8 +293,7 @@ def _key(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
 
 
 def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
-    before, after = base.fingerprint, now.fingerprint
-    assert before is not None and after is not None
+    before, after = base.marks, now.marks
     for column in now.columns:
         mark = before.column(column.attnum)
         if mark is not None and mark.generated and not column.generated and is_streamed(column, after):
@@ -306,8 +301,3 @@ def _generation(base: TableSchema, now: TableSchema) -> Iterator[Unseen]:
             yield Unseen(
                 change, f"Column {column.name} of {base.id} was a generated column and is now a regular column."
             )
-
-
-def _marks(table: TableSchema) -> Fingerprint:
-    assert table.fingerprint is not None
-    return table.fingerprint

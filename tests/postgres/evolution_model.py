@@ -31,7 +31,6 @@ from cdc_core.schema.changes import (
     project,
 )
 from cdc_core.schema.evolution import decide
-from cdc_core.schema.plan import row_key
 from cdc_core.schema.relation import Relation
 from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.schema.unseen import is_streamed
@@ -237,7 +236,7 @@ class ModelLake:
             self.rows.append(self._whole(new, {}))
             return
         assert self.base is not None
-        key = row_key(self.base)
+        key = self.base.row_key
         wanted = {name: (old or new or {})[name] for name in key} if key else dict(old or {})
         places = [i for i, row in enumerate(self.rows) if all(row[name] == value for name, value in wanted.items())]
         assert places, f"no row to change by {sorted(wanted)}"

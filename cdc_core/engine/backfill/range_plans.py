@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cdc_core.errors import CdcError, LockedError, SourceError, TableError
 from cdc_core.postgres import Source
-from cdc_core.schema import TableId, TableSchema, row_key
+from cdc_core.schema import TableId, TableSchema
 from cdc_core.selection import chosen_tables
 from cdc_core.snapshot import Collection, KeyRange, Planned, RangeRead, RangeReads, RangeReport, RangeToRead, ScanStatus
 
@@ -43,10 +43,10 @@ def readable_tables(source: Source, captured: list[TableSchema], names: Sequence
         )
     published = set(source.published())
     if names is None:
-        return [table for table in captured if row_key(table) and table.id in published]
+        return [table for table in captured if table.row_key and table.id in published]
     chosen = {table.id: table for table in chosen_tables(captured, names)}
     for table in chosen.values():
-        if not row_key(table):
+        if not table.row_key:
             raise TableError(
                 f"{table.id} has no key, and an incremental snapshot reads a table in the order of its key.",
                 f"Add a primary key, or read the table as a whole: wal2lake snapshot with {table.id}.",

@@ -26,7 +26,6 @@ from cdc_core.schema import (
     Verdict,
     keeps_key,
     project,
-    row_key,
     same_columns,
     same_layout,
 )
@@ -137,7 +136,7 @@ class SchemaVersions:
         """Whether an announced version is not decided on again, since the catalogue showed another identity."""
         base = None if state.schema_version is None else state.schema_version.table
         is_full = version.identity is ReplicaIdentity.FULL
-        return base is not None and is_full and base.identity is not version.identity and bool(row_key(base))
+        return base is not None and is_full and base.identity is not version.identity and bool(base.row_key)
 
     def adopt(self, table: TableSchema, lsn: int) -> SchemaVersion:
         """Store a description, read at ``lsn``, as the first schema version of a table that is not in the lake yet."""
@@ -194,7 +193,7 @@ class SchemaVersions:
         # A partition that was detached and attached again has changes under its own name, and gets no others. A root
         # whose partitions are sent under their own names is truncated under its name.
         if current is not None and state.schema_version is not None:
-            is_root = current.fingerprint is not None and current.fingerprint.is_partitioned
+            is_root = current.is_partitioned
             decision = self._decisions.decide(state, None, current)
             if not is_root and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
                 self._pauses.hold_back(table, decision, lsn)
@@ -226,7 +225,7 @@ class SchemaVersions:
         """Add the plan's step; returns the number of the resulting schema version."""
         assert decision.table is not None and state.schema_version is not None
         state.seen = decision.table.fingerprint
-        has_key = row_key(decision.table) == row_key(state.schema_version.table)
+        has_key = decision.table.row_key == state.schema_version.table.row_key
         if has_key and not any(operation.changes_lake for operation in decision.operations):
             known = state.schema_version.table.fingerprint
             described = dataclasses.replace(state.schema_version, table=decision.table)

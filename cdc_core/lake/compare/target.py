@@ -24,7 +24,7 @@ from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
-from cdc_core.schema import TableId, TableSchema, row_key, same_columns, same_layout
+from cdc_core.schema import TableId, TableSchema, same_columns, same_layout
 from cdc_core.selection import ROW_OPERATIONS
 
 
@@ -64,7 +64,7 @@ class Target:
         if self.compared.key is None:
             return False
         masked = {plan.name for plan in self.typer.plans if plan.mapper is not None}
-        names = row_key(self.table)
+        names = self.table.row_key
         return not masked & set(names) and all(has_text(self.table.column(name).type) for name in names)
 
 

@@ -16,7 +16,7 @@ from cdc_core.lake.schema.project import project_changes
 from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.schema.view import SchemaView
 from cdc_core.lake.slice.order import Merge
-from cdc_core.schema import TableId, TableSchema, row_key
+from cdc_core.schema import TableId, TableSchema
 
 Decoded = tuple[int, pa.Table]
 """The number of a schema version, and change rows that were decoded under it."""
@@ -78,7 +78,7 @@ def key_of(schema: TargetSchema, schema_version: int) -> int:
 
 def require_key_of(schema: TargetSchema, schema_version: int, table: TableSchema) -> None:
     """Raise RereadNeededError if updates and deletes of a version identify rows by another key than ``table`` has."""
-    if _key(schema, schema_version)[0] != row_key(table):
+    if _key(schema, schema_version)[0] != table.row_key:
         raise _unreadable(table.id, "its key is another one than that of updates or deletes in quarantine")
 
 
@@ -89,7 +89,7 @@ def _key(schema: TargetSchema, schema_version: int) -> tuple[tuple[str, ...] | N
     """
     view = schema.views.get(schema_version)
     table = schema.table if view is None else view.table
-    return row_key(table) if view is None else _named_now(view, row_key(table)), table.unsent_identity
+    return table.row_key if view is None else _named_now(view, table.row_key), table.unsent_identity
 
 
 def _named_now(view: SchemaView, names: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -104,7 +104,7 @@ def _named_now(view: SchemaView, names: tuple[str, ...]) -> tuple[str, ...] | No
 def _at(schema: TargetSchema, schema_version: int) -> TableSchema:
     """Return the schema's table with the key of a version. Raises RereadNeededError if a key column was dropped."""
     view = schema.views.get(schema_version)
-    if view is None or _key(schema, schema_version) == (row_key(schema.table), schema.table.unsent_identity):
+    if view is None or _key(schema, schema_version) == (schema.table.row_key, schema.table.unsent_identity):
         return schema.table
     keyed = view.table
     # Under REPLICA IDENTITY FULL every column is flagged, and a column dropped since does not identify rows.

@@ -74,7 +74,7 @@ def named(connection: Connection, options: PostgresOptions, tables: Sequence[Tab
     A table that is not published yet is expected under the name that the publication's settings give it. Raises
     SourceError or TransientError.
     """
-    partitioned = {table.oid for table in tables if table.fingerprint is not None and table.fingerprint.is_partitioned}
+    partitioned = {table.oid for table in tables if table.is_partitioned}
     info = publication.inspect(connection, options.publication_name)
     can = connection.info.server_version >= _VIA_ROOT and options.plugin_name.has_publication
     via_root = info.via_root and can if info.exists else options.publish_via_partition_root and can
@@ -150,7 +150,7 @@ def silent_partitions(connection: Connection, tables: Sequence[TableSchema]) -> 
 
     A read of the table shows its rows, and the stream never changes them. Raises SourceError or TransientError.
     """
-    partitioned = [table.oid for table in tables if table.fingerprint is not None and table.fingerprint.is_partitioned]
+    partitioned = [table.oid for table in tables if table.is_partitioned]
     if not partitioned:
         return []
     with translated("reading the kinds of partitions"):

@@ -143,7 +143,7 @@ def own_rows_sql(table: TableSchema, columns: Sequence[str], condition: str = ""
 
     Changes of tables that inherit from it are sent under their own names. A partitioned table has its partitions' rows.
     """
-    is_ordinary = table.fingerprint is not None and not table.fingerprint.is_partitioned
+    is_ordinary = table.fingerprint is not None and not table.is_partitioned
     return select_sql(table.id, columns, condition, only=is_ordinary)
 
 

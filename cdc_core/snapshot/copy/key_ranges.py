@@ -22,7 +22,7 @@ def key_column(table: TableSchema) -> str | None:
 
     None for a partitioned table: its leaves are its ranges.
     """
-    if not table.primary_key or table.fingerprint is None or table.fingerprint.is_partitioned:
+    if not table.primary_key or table.fingerprint is None or table.is_partitioned:
         return None
     types = {column.name: column.type for column in table.columns}
     column_type = types.get(table.primary_key[0])

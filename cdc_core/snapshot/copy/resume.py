@@ -111,9 +111,8 @@ def can_resume(table: TableSchema, plan: TypingPlan) -> bool:
 
 def marks_of(table: TableSchema, plan: TypingPlan, select: str) -> str:
     """Return a digest of what the files' rows depend on besides the table's rows: description, options, query."""
-    assert table.fingerprint is not None
     # State that is changed by rows, and the time of the query, are not part of the description.
-    marks = replace(table.fingerprint.without_rows(), horizon=0)
+    marks = replace(table.marks.without_rows(), horizon=0)
     described = repr((replace(table, fingerprint=marks), plan, select))
     return hashlib.sha256(described.encode()).hexdigest()
 

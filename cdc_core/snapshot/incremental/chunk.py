@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cdc_core.decode import RawColumns, decode_copy
 from cdc_core.postgres import KeyColumn, bounds_sql, chunk_sql, keys_sql, largest_key_sql, own_chunk_sql
-from cdc_core.schema import Key, TableSchema, row_key
+from cdc_core.schema import Key, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class ChunkQuery:
 
 def key_columns(table: TableSchema) -> tuple[KeyColumn, ...]:
     """Return the columns by which changes identify rows, none of them NULL, as parts of conditions."""
-    return tuple(KeyColumn(name, operators=table.column(name).type.operators) for name in row_key(table))
+    return tuple(KeyColumn(name, operators=table.column(name).type.operators) for name in table.row_key)
 
 
 def columns_of(rows: RawColumns, names: Sequence[str]) -> RawColumns:
@@ -124,7 +124,7 @@ def divides_rows(table: TableSchema, names: Sequence[str]) -> bool:
 def unique_keys(table: TableSchema) -> Iterator[tuple[str, ...]]:
     """Yield the table's keys without NULLs, of which all columns are streamed."""
     not_null = {column.name for column in table.columns if not column.optional}
-    for key in (table.primary_key, table.unique_key, row_key(table)):
+    for key in (table.primary_key, table.unique_key, table.row_key):
         if key and not_null.issuperset(key):
             yield key
 

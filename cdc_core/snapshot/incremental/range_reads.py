@@ -21,7 +21,7 @@ from cdc_core import failpoints
 from cdc_core.errors import CdcError, InvariantError, LockedError
 from cdc_core.lake import LakePaths, LakeTable, RangePlan, RangePlans, StagedFile, StagedRows, epoch_of
 from cdc_core.postgres import Catalog
-from cdc_core.schema import TableId, TableSchema, row_key, streamed
+from cdc_core.schema import TableId, TableSchema, streamed
 from cdc_core.snapshot.incremental.bounds import Bound, proven_floor, take_bound
 from cdc_core.snapshot.incremental.chunk import ChunkQuery
 from cdc_core.snapshot.incremental.progress import Collection
@@ -188,7 +188,7 @@ class RangeReads:
         The catalogue has no pages of a table that is locked: they are estimated, too.
         """
         catalog = self._catalogue
-        parts = catalog.leaves(table, is_filtered=False) if _is_partitioned(table) else ()
+        parts = catalog.leaves(table, is_filtered=False) if table.is_partitioned else ()
         sizes = [(part.rows, part.pages) for part in parts]
         if not sizes:
             size = catalog.sizes([table]).get(table.id)
@@ -236,7 +236,7 @@ class RangeReads:
             return ScanStatus.UNKNOWN_SCHEMA
         table = streamed(current)
         key = self._cutter.key_of(table, collection)
-        if not key or not row_key(table):
+        if not key or not table.row_key:
             return ScanStatus.NO_PRIMARY_KEY
         self._require_sent(table)
         typer = self._reader.work.plan.typer(table)
@@ -250,7 +250,7 @@ class RangeReads:
             self._cutter.size,
             # As in a whole snapshot, the statement decides alone which rows are read.
             collection.condition if statement else self._condition(table, collection.condition),
-            only=table.fingerprint is not None and not _is_partitioned(table),
+            only=table.fingerprint is not None and not table.is_partitioned,
             bounded=True,
             statement=statement,
         )
@@ -276,7 +276,3 @@ class RangeReads:
         if self._catalog is None or self._catalog.is_lost:
             self._catalog = self._catalog_of()
         return self._catalog
-
-
-def _is_partitioned(table: TableSchema) -> bool:
-    return table.fingerprint is not None and table.fingerprint.is_partitioned

@@ -11,7 +11,7 @@ import numpy as np
 
 from cdc_core.errors import TransientError
 from cdc_core.postgres import ChunkConnection, KeyColumn
-from cdc_core.schema import Key, KeyRule, TableSchema, row_key
+from cdc_core.schema import Key, KeyRule, TableSchema
 from cdc_core.selection import SelectionOptions, key_columns, plan_columns
 from cdc_core.snapshot.incremental.chunk import ChunkQuery, divides_rows, unique_keys
 from cdc_core.snapshot.incremental.progress import Collection, Progress
@@ -73,7 +73,7 @@ class ChunkReader:
         key = self.key_of(table, collection)
         at_key = tuple(column.name for column in key)
         # Changes identify rows by the columns of the old tuple, which may differ from the key of chunks.
-        matched = row_key(table) or at_key
+        matched = table.row_key or at_key
         names = [plan.name for plan in plan_columns(table, self.selection, snapshot=True) if plan.included]
         names += [name for name in dict.fromkeys((*at_key, *matched)) if name not in names]
         query = ChunkQuery(table, tuple(names), key, self.size, collection.condition)

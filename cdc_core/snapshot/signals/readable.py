@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from cdc_core.errors import TableError
-from cdc_core.schema import KeyRule, TableSchema, row_key
+from cdc_core.schema import KeyRule, TableSchema
 from cdc_core.selection import key_columns, table_matcher
 from cdc_core.snapshot.incremental.chunk import unique_keys
 from cdc_core.snapshot.signals.parse import ExecuteSnapshot, SnapshotKind
@@ -21,7 +21,7 @@ def require_readable(
     """
 
     def has_chunks(table: TableSchema) -> bool:
-        if needs_key and not row_key(table):
+        if needs_key and not table.row_key:
             return False
         return bool(action.surrogate_key or unique_keys(table) or key_columns(table, keys))
 
