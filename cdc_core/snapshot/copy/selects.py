@@ -52,7 +52,7 @@ class TableSelects:
 
     def of_keys(self, keys: Sequence[Key]) -> list[str]:
         """Return the statements for the rows with the keys."""
-        only = self.table.fingerprint is not None and not self.table.fingerprint.is_partitioned
+        only = self.table.fingerprint is not None and not self.table.is_partitioned
         key = key_columns(self.table)
         condition = f"({self.condition})" if self.condition else ""
         return [
