@@ -1,4 +1,4 @@
-"""Messages to a service that a run informs, delivered in order by a thread of their own.
+"""Messages to a service that a run informs, delivered in order by a thread of their own, and posted over HTTP.
 
 Whoever puts a message neither waits nor gets an error: a service that is away, or slow, costs messages and nothing
 else. At most ``most`` messages wait; what does not fit is dropped and counted.
@@ -7,12 +7,16 @@ else. At most ``most`` messages wait; what does not fit is dropped and counted.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +25,24 @@ Message = TypeVar("Message")
 
 class DeliveryError(Exception):
     """A message was not delivered. Its text names the service and what happened; it has no secret and no row value."""
+
+
+def address(url: str) -> str:
+    """Return scheme, host and port of a URL: the rest of it may have a token."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float) -> None:
+    """Post JSON. Raises DeliveryError without the path of the URL."""
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json", **headers}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_seconds):
+            return
+    except urllib.error.HTTPError as error:
+        raise DeliveryError(f"{address(url)} answered {error.code}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise DeliveryError(f"{address(url)} cannot be reached ({type(error).__name__})") from None
 
 
 class Outbox(Generic[Message]):

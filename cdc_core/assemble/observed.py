@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.observers import Observer
 from cdc_core.errors import ConfigError
+from cdc_core.outbox import address
 from cdc_core.postgres import Finding, bad, good
 
 
@@ -17,7 +18,7 @@ def observed_run(context: RunContext) -> AbstractContextManager[None]:
 
 def observer_findings(context: RunContext) -> list[Finding]:
     """Return what ``check`` says of the observers."""
-    return _lineage_findings(context)
+    return [*_lineage_findings(context), *_alert_findings(context)]
 
 
 def _opened(context: RunContext) -> list[Observer]:
@@ -26,7 +27,24 @@ def _opened(context: RunContext) -> list[Observer]:
         from cdc_core.assemble.lineage import LineageObserver
 
         observers.append(LineageObserver(context))
+    if context.config.observe.alerts_url:
+        from cdc_core.assemble.alerts import AlertObserver
+
+        observers.append(AlertObserver(context))
     return observers
+
+
+def _alert_findings(context: RunContext) -> list[Finding]:
+    url = context.config.observe.alerts_url
+    if not url:
+        return []
+    try:
+        text = url.reveal()
+    except ConfigError as error:
+        return [bad("alerts", error.message, error.remedy)]
+    if not text.startswith(("http://", "https://")):
+        return [bad("alerts", "wal2lake.alerts.url is no HTTP or HTTPS address.", "Set the URL of a webhook.")]
+    return [good("alerts", f"Alerts are posted to {address(text)}.")]
 
 
 def _lineage_findings(context: RunContext) -> list[Finding]:

@@ -63,6 +63,7 @@ _LAKE = """
     wal2lake.reconcile.rows.per.second wal2lake.reconcile.wait.seconds wal2lake.reconcile.changelog.bytes
     wal2lake.reconcile.spark.bytes wal2lake.reconcile.keep.days wal2lake.maintenance.schedule
     wal2lake.reconcile.schedule wal2lake.dagster.freshness wal2lake.dagster.checks
+    wal2lake.alerts.quarantine.rows
 """
 _BOTH = """
     database.hostname database.port database.user database.password database.dbname database.sslmode database.sslcert
@@ -89,6 +90,7 @@ _BOTH = """
     wal2lake.snapshot.schedule.tables wal2lake.snapshot.schedule.timezone wal2lake.metrics.port
     wal2lake.metrics.required wal2lake.metrics.host
     custom.metric.tags
+    wal2lake.alerts.url wal2lake.alerts.after.seconds wal2lake.alerts.lag.bytes
     wal2lake.log.format wal2lake.dagster.owners wal2lake.dagster.tags
     openlineage.integration.enabled openlineage.integration.config.file.path openlineage.integration.job.namespace
     openlineage.integration.job.description openlineage.integration.job.tags openlineage.integration.job.owners

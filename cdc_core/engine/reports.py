@@ -17,6 +17,7 @@ from cdc_core.snapshot import IncrementalProgress, SnapshotReport
 
 if TYPE_CHECKING:  # would load Delta's libraries, which not every command needs
     from cdc_core.lake import StreamTable
+    from cdc_core.observe import LagCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class RoundReport:
     ``parts`` are the CPU-seconds of the round's tasks by part (decode, append, check, apply, compact). ``replays``
     contains the tables whose quarantined changes were replayed. ``has_rest``: changes up to ``lsn`` are left that later
     rounds merge. ``missing``: how many rows that changes update or delete were not in the lake table. ``refused``: the
-    judgements of tables that were judged and have no merge.
+    judgements of tables that were judged and have no merge. ``lags``: the time from their commits in the source to the
+    round's commits, of the changes that the round has received and merged.
     """
 
     lsn: Lsn
@@ -90,6 +92,7 @@ class RoundReport:
     has_rest: bool = False
     missing: dict[TableId, int] = field(default_factory=dict)
     refused: tuple[CheckReport, ...] = ()
+    lags: LagCounts | None = None
 
 
 def judgements_of(report: RoundReport) -> Iterator[CheckReport]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import http.client
 import json
 import logging
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from cdc_core.option import Secret
-from cdc_core.outbox import DeliveryError
+from cdc_core.outbox import DeliveryError, address, post
 
 _log = logging.getLogger(__name__)
 
@@ -43,26 +39,17 @@ class HttpTransport:
 
     @property
     def place(self) -> str:
-        """Scheme and host: the rest of a URL may have a token."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+        """Scheme, host and port."""
+        return address(self.url)
 
     def send(self, event: Mapping[str, Any]) -> None:
         """Post the event."""
-        body = json.dumps(event).encode()
-        headers = {"Content-Type": "application/json", **self.headers}
+        body, headers = json.dumps(event).encode(), dict(self.headers)
         if self.key:
             headers["Authorization"] = f"Bearer {self.key.reveal()}"
         if self.is_compressed:
             body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
-        request = urllib.request.Request(self.url, body, headers, method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout_seconds):
-                return
-        except urllib.error.HTTPError as error:
-            raise DeliveryError(f"{self.place} answered {error.code}") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise DeliveryError(f"{self.place} cannot be reached ({type(error).__name__})") from None
+        post(self.url, body, headers, self.timeout_seconds)
 
 
 @dataclass(frozen=True, slots=True)

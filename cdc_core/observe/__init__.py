@@ -1,8 +1,9 @@
-"""The external view of a running connector: metrics for Prometheus, data docs over HTTP, and options for Dagster.
+"""The external view of a running connector: metrics for Prometheus, data docs, alerts, and options for Dagster.
 
 ``ObserveOptions`` are the settings, with ``CheckLevel``, ``FreshnessWindow``, ``LogFormat`` and ``TABLE_CHECKS``.
-``ConnectorMetrics`` counts what a run reports (``Queue``, ``ConnectionCounts``), and ``metrics_of`` serves it over
-HTTP. ``pages_folder``, ``data_docs_url`` and ``DATA_DOCS_FOLDER`` are the places of data docs.
+``ConnectorMetrics`` counts what a run reports (``Queue``, ``ConnectionCounts``, ``LagCounts`` by ``LAG_BOUNDS``), and
+``metrics_of`` serves it over HTTP. ``pages_folder``, ``data_docs_url`` and ``DATA_DOCS_FOLDER`` are the places of data
+docs. ``Alerts`` posts what has lasted, an ``AlertEvent`` each.
 
 Metrics may be updated and read by any thread, and start from zero in each process. Nothing here waits for the run, and
 no failure of an HTTP request affects it.
@@ -15,7 +16,11 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
+    from cdc_core.observe.alerts import AlertEvent as AlertEvent
+    from cdc_core.observe.alerts import Alerts as Alerts
     from cdc_core.observe.endpoint import metrics_of as metrics_of
+    from cdc_core.observe.lag import LAG_BOUNDS as LAG_BOUNDS
+    from cdc_core.observe.lag import LagCounts as LagCounts
     from cdc_core.observe.metrics import ConnectionCounts as ConnectionCounts
     from cdc_core.observe.metrics import ConnectorMetrics as ConnectorMetrics
     from cdc_core.observe.metrics import Queue as Queue
@@ -31,11 +36,15 @@ if TYPE_CHECKING:
 lazily(
     __name__,
     {
+        "AlertEvent": "alerts",
+        "Alerts": "alerts",
         "CheckLevel": "options",
         "ConnectionCounts": "metrics",
         "ConnectorMetrics": "metrics",
         "DATA_DOCS_FOLDER": "static_pages",
         "FreshnessWindow": "options",
+        "LAG_BOUNDS": "lag",
+        "LagCounts": "lag",
         "LogFormat": "options",
         "ObserveOptions": "options",
         "Queue": "metrics",

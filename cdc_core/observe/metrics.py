@@ -11,10 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # imported only if metrics are served, which requires a port
     from prometheus_client.core import Metric
+
+    from cdc_core.observe.lag import LagCounts
 
 _LABELS = ("context", "name", "plugin")
 _PLUGIN = "postgres"
@@ -85,6 +88,7 @@ class StreamMetrics:
     last_round: float | None = None
     quarantined: dict[str, int] = field(default_factory=dict)
     failed_checks: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    lags: LagCounts | None = None
 
 
 class ConnectorMetrics:
@@ -211,6 +215,7 @@ class ConnectorMetrics:
         missing: Mapping[str, int],
         quarantined: Mapping[str, int] | None = None,
         failed_checks: Mapping[tuple[str, str, str], int] | None = None,
+        lags: LagCounts | None = None,
     ) -> None:
         """Record a merged round. ``merged``: rows inserted, updated, deleted and quarantined by table.
 
@@ -226,6 +231,8 @@ class ConnectorMetrics:
             stream.lag_bytes, stream.paused = lag_bytes, set(paused)
             stream.lag_seconds = lag_seconds or stream.lag_seconds
             stream.quarantined.update(quarantined or {})
+            if lags is not None:
+                stream.lags = lags if stream.lags is None else stream.lags.plus(lags)
             for check, rows in (failed_checks or {}).items():
                 stream.failed_checks[check] = stream.failed_checks.get(check, 0) + rows
             for table, counts in merged.items():
@@ -241,6 +248,7 @@ class ConnectorMetrics:
         with self._lock:
             now = self._now()
             metrics = [*self._streaming(now), *self._read(), *self._own(now), *self._judged(), *self._faults(now)]
+            metrics += self._lags()
             if self._snapshot is not None:
                 metrics += self._of_snapshot(self._snapshot, now)
         by_name: dict[str, Metric] = {}
@@ -405,6 +413,22 @@ class ConnectorMetrics:
         for (table, rule, severity), count in sorted(self._stream.failed_checks.items()):
             failed.add_metric((self._name, table, rule, severity), count)
         return [quarantined, failed]
+
+    def _lags(self) -> list[Metric]:
+        """The lags of merged changes, from the first one on."""
+        from prometheus_client.core import HistogramMetricFamily
+
+        from cdc_core.observe.lag import LAG_BOUNDS
+
+        lags = self._stream.lags
+        if lags is None:
+            return []
+        made = HistogramMetricFamily(
+            "wal2lake_lag_seconds", "Time from a change's commit in the source to the lake.", labels=("name",)
+        )
+        bounds = [*(str(bound) for bound in LAG_BOUNDS), "+Inf"]
+        made.add_metric((self._name,), list(zip(bounds, accumulate(lags.counts), strict=True)), lags.seconds)
+        return [made]
 
     def _own(self, now: float) -> list[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

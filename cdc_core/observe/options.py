@@ -1,4 +1,4 @@
-"""Options for metrics, and for the connector's schedules and labels in Dagster."""
+"""Options for metrics and alerts, and for the connector's schedules and labels in Dagster."""
 
 # option() is dataclasses.field with a declaration, so each call is where ruff expects a field.
 # ruff: noqa: RUF009
@@ -11,7 +11,7 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from cdc_core.observe.cron import parse_cron
-from cdc_core.option import Named, option, parse_list, parse_patterns
+from cdc_core.option import Named, Secret, at_least, option, parse_list, parse_patterns
 from cdc_core.selection import compile_pattern
 
 _OWNER = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+|team:[\w .-]+")
@@ -20,7 +20,7 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 # Dagster's daemon and the sensor check a table once or twice a minute.
 _LEAST_WINDOW_SECONDS = 300
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-OWN_LABELS = ("change", "context", "coordinate", "fault", "name", "plugin", "rule", "severity", "table")
+OWN_LABELS = ("change", "context", "coordinate", "fault", "le", "name", "plugin", "rule", "severity", "table")
 """Labels of metrics (``metrics``), and that no tag may have."""
 _TAG = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
@@ -207,6 +207,31 @@ class ObserveOptions:
         (),
         "Labels of every metric: env=prod,team=sales. Names of the metrics' own labels are refused.",
         parse=parse_metric_tags,
+    )
+    alerts_url: Secret = option(
+        "wal2lake.alerts.url",
+        Secret(),
+        "Webhook to which a run posts alerts: a table that is not merged, quarantine and WAL above their limits, a "
+        "stream that is down, and the end of each (docs/metrics.md). Empty for none.",
+        secret=True,
+    )
+    alerts_after_seconds: int = option(
+        "wal2lake.alerts.after.seconds",
+        60,
+        "How long a condition lasts before it is posted; the error that ends a run is posted at once.",
+        parse=at_least(0),
+    )
+    alerts_lag_bytes: int = option(
+        "wal2lake.alerts.lag.bytes",
+        10_000_000_000,
+        "Bytes of WAL between the confirmed position and the end of the WAL above which an alert is posted.",
+        parse=at_least(0),
+    )
+    alerts_quarantine_rows: int = option(
+        "wal2lake.alerts.quarantine.rows",
+        0,
+        "Changes of a table in quarantine above which an alert is posted.",
+        parse=at_least(0),
     )
     log_format: LogFormat = option(
         "wal2lake.log.format",

@@ -87,6 +87,8 @@ def test_a_run_reports_its_snapshots_and_its_stream(pg, program, tmp_path):
             0 == found["CurrentQueueSizeInBytes", "streaming", None] < found["MaxQueueSizeInBytes", "streaming", None]
         )
         assert 0 <= found["wal2lake_last_round_age_seconds", None, None] < 60
+        assert found["wal2lake_lag_seconds_count", None, None] == 3
+        assert 0 < found["wal2lake_lag_seconds_sum", None, None] < 180
         xid = pg.execute(database, "select xmin::text::bigint from elsewhere limit 1")[0][0]
         assert found["LastTransactionId", "streaming", None] >= xid
         # A message is an event, also outside of transactions.

@@ -108,7 +108,7 @@ FLOORS = {
     "cdc_core.assemble": [
         {"destination", "signals", "observers"},
         {"context"},
-        {"metrics", "slot_destination", "lineage"},
+        {"metrics", "slot_destination", "lineage", "alerts"},
         {"notifications", "range_reads", "observed"},
         {"lake_signals"},
         {"events", "sinks"},

@@ -22,6 +22,10 @@ class Webhook:
     status: int = 200
     posted: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
+    def at(self, path: str) -> list[Any]:
+        """The JSON objects that were posted to a path."""
+        return [_content(headers, body) for where, headers, body in list(self.posted) if where == path]
+
 
 @contextmanager
 def webhook() -> Iterator[Webhook]:
@@ -32,8 +36,7 @@ def webhook() -> Iterator[Webhook]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             held.posted.append((self.path, dict(self.headers), body))
             if held.status == 200 and "json" in self.headers["Content-Type"]:
-                plain = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-                held.alerts.append(json.loads(plain))
+                held.alerts.append(_content(dict(self.headers), body))
             self.send_response(held.status)
             self.end_headers()
 
@@ -47,3 +50,7 @@ def webhook() -> Iterator[Webhook]:
             yield held
         finally:
             server.shutdown()
+
+
+def _content(headers: dict[str, str], body: bytes) -> Any:
+    return json.loads(gzip.decompress(body) if headers.get("Content-Encoding") == "gzip" else body)

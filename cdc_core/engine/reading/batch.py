@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake import ChangelogPosition, StreamTable
+from cdc_core.observe import LagCounts
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import SignalRow
 
@@ -24,24 +27,42 @@ def rows_in_changelog(position: ChangelogPosition, raw: pa.RecordBatch) -> np.nd
     return position.covers(raw.column("commit_lsn").to_numpy(), raw.column("tx_index").to_numpy())
 
 
+class Commits(NamedTuple):
+    """Transactions in commit order: their LSNs, commit times in microseconds since 1970, and numbers of rows.
+
+    Shape: int64[N] each
+    """
+
+    lsns: np.ndarray
+    times_us: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, raw: pa.RecordBatch) -> Commits:
+        """Return the transactions of rows of RAW_SCHEMA, at least one, which are in commit order."""
+        lsns = raw.column("commit_lsn").to_numpy()
+        first = np.flatnonzero(np.diff(lsns, prepend=lsns[0] - 1))
+        return cls(lsns[first], raw.column("commit_ts_us").to_numpy()[first], np.diff(first, append=len(lsns)))
+
+
 @dataclass(slots=True)
 class VersionFiles:
     """The files of one table version in a batch.
 
-    ``commits`` are the commit LSNs in them, ``last`` is the last row's commit LSN and its index in the transaction.
+    ``commits`` are the transactions in them, ``last`` is the last row's commit LSN and its index in the transaction.
     """
 
     table: TableSchema
     paths: list[Path] = field(default_factory=list)
     rows: int = 0
-    commits: list[np.ndarray] = field(default_factory=list)
+    commits: list[Commits] = field(default_factory=list)
     last: tuple[int, int] = (0, -1)
     only_inserts: bool = True
 
     def note(self, raw: pa.RecordBatch, only_inserts: bool = False) -> None:
         """Record the rows of ``raw`` (at least one); ``only_inserts``: all of them are inserts."""
         self.rows += raw.num_rows
-        self.commits.append(np.unique(raw.column("commit_lsn").to_numpy()))
+        self.commits.append(Commits.of(raw))
         # Truncates are recorded after the rows around them, so the rows recorded last need not be last in stream order.
         last = int(raw.column("commit_lsn").to_numpy()[-1]), int(raw.column("tx_index").to_numpy()[-1])
         self.last = max(self.last, last)
@@ -49,7 +70,7 @@ class VersionFiles:
 
     def last_commit_before(self, bound: int | None) -> int | None:
         """Return the largest commit LSN in the files that is less than ``bound`` (None: any); None if there is none."""
-        known = np.concatenate(self.commits)
+        known = np.concatenate([commits.lsns for commits in self.commits])
         inside = known if bound is None else known[known < bound]
         return int(inside.max()) if len(inside) else None
 
@@ -102,12 +123,25 @@ class Batch:
 
     def last_commit(self, table: TableId) -> int:
         """The largest commit LSN among the table's rows."""
-        return max(int(commits[-1]) for version in self.versions[table] for commits in version.commits)
+        return max(int(commits.lsns[-1]) for version in self.versions[table] for commits in version.commits)
 
     def open_at(self, table: TableId) -> tuple[int, int] | None:
         """Return the table's last row in a transaction continued in the next batch: (commit LSN, index), or None."""
         last = max(version.last for version in self.versions[table])
         return last if last[0] == self.open_lsn else None
+
+    def lags(self, tables: Collection[TableId], now_us: int) -> LagCounts:
+        """Return how long ago the complete transactions of these tables were committed.
+
+        Of a transaction that is divided among batches, the rows of the last one are counted.
+        """
+        parts = [commits for table in tables for version in self.versions.get(table, ()) for commits in version.commits]
+        if not parts:
+            return LagCounts()
+        lsns, times, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
+        is_complete = lsns != (-1 if self.open_lsn is None else self.open_lsn)
+        lags = np.maximum(now_us - times[is_complete], 0) / 1e6
+        return LagCounts.of(lags, rows[is_complete])
 
     def only_inserts(self, table: TableId) -> bool:
         """Whether all of the table's rows are inserts of one table version and of complete transactions."""

@@ -53,7 +53,7 @@ class Orders:
         merge_state, versions = self._states.of(table), batch.versions[table]
         files: list[tuple[int, str]] = []
         for version in versions:
-            first = int(version.commits[0][0])
+            first = int(version.commits[0].lsns[0])
             current = self._registry.resolved_at(version.table)
             number = self._schema_versions.number(version.table, current, first, merge_state.token)
             files += [(number, str(path)) for path in version.paths]

@@ -71,7 +71,15 @@ class Meter:
                 if rule.failed and not rule.success
             }
             self.metrics.round(
-                report.seconds, report.lag_bytes, report.lag_seconds, merged, failed, missing, waiting, checks
+                report.seconds,
+                report.lag_bytes,
+                report.lag_seconds,
+                merged,
+                failed,
+                missing,
+                waiting,
+                checks,
+                report.lags,
             )
             if hooks.on_round is not None:
                 hooks.on_round(report)

@@ -253,6 +253,7 @@ class StreamRun:
             self._sink.append(batch, lsn)
         else:
             self._sink.note_renamed()
+        durable_us = now_us()
         if batch is not None:
             self._note_durable(batch, time.monotonic() - started)
         report = self._sink.merge() if has_work else None
@@ -260,7 +261,8 @@ class StreamRun:
             self._reader.done(batch)
         tally.has_rest = report is not None and report.has_rest
         if report is not None and (report.merges or report.failed):
-            self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds()))
+            lags = None if batch is None else batch.lags([merge.table for merge in report.merges], durable_us)
+            self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds(), lags=lags))
 
     def _note_durable(self, batch: Batch, seconds: float) -> None:
         """Confirm and report a batch, every row of which is durable."""

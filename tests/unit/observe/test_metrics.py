@@ -6,6 +6,7 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,6 +22,7 @@ from cdc_core.errors import ConfigError
 from cdc_core.lake.stores.stream_table import StreamTable
 from cdc_core.lsn import Lsn
 from cdc_core.observe.endpoint import metrics_of
+from cdc_core.observe.lag import LagCounts
 from cdc_core.observe.metrics import ConnectorMetrics
 from cdc_core.observe.options import OWN_LABELS, parse_metric_tags
 from cdc_core.quality.check_report import CheckReport, RuleResult
@@ -31,6 +33,7 @@ from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[3]
 METRIC = re.compile(r"\b(?:debezium_metrics|wal2lake)_\w+")
+LAGS = LagCounts.of(np.array([0.25, 1.5, 100_000.0]), np.array([3, 2, 1]))
 ORDERS, PEOPLE = TableId("public", "orders"), TableId("public", "people")
 
 
@@ -247,7 +250,7 @@ def everything(meter):
     meter.follow(seen, lambda: WaitingChanges(0, 1, 0, 1))
     check = CheckReport(ORDERS, 1, 1, False, (RuleResult("paid", "amount", "error", 1, 1, success=False),))
     merge = MergeReport(ORDERS, Lsn(1), 1, 1, 1, 0, 0, 0.1, check, 1)
-    meter.hooks(Hooks()).on_round(RoundReport(Lsn(1), (merge,), {PEOPLE: "paused"}, missing={ORDERS: 2}))
+    meter.hooks(Hooks()).on_round(RoundReport(Lsn(1), (merge,), {PEOPLE: "paused"}, missing={ORDERS: 2}, lags=LAGS))
     meter.metrics.snapshot_started(["public.orders"])
     meter.metrics.snapshot_rows("public.orders", 1, done=False)
 
@@ -286,7 +289,8 @@ def test_each_alert_has_a_reason_and_asks_only_for_metrics_that_there_are(known)
 
 def test_the_page_of_metrics_names_each_of_them(known):
     page = (ROOT / "docs" / "metrics.md").read_text()
-    assert {name for name in known if name.removeprefix("debezium_metrics_") not in page} == set()
+    bases = {re.sub(r"^debezium_metrics_|_(bucket|count|sum)$", "", name) for name in known}
+    assert {name for name in bases if name not in page} == set()
 
 
 def expressions(dashboard):

@@ -1,4 +1,4 @@
-"""OpenLineage events of runs as a user starts them, sent to a real server, and compared with a real Debezium's."""
+"""What programs outside learn of runs as a user starts them: OpenLineage events, as a real Debezium's, and alerts."""
 
 import json
 
@@ -28,6 +28,9 @@ SETTINGS = {
 }
 
 
+LINEAGE, ALERTS = "/api/v1/lineage", "/secret"
+
+
 def columns(event):
     """The columns of the source table of an event."""
     return [field["name"] for dataset in event["inputs"] for field in dataset["facets"]["schema"]["fields"]]
@@ -47,20 +50,37 @@ def test_events_are_debeziums_and_name_the_lake_table(pg, program, tmp_path):
         auth = "{type: api_key, apiKey: k3y}"
         address = server.url.removesuffix("/secret")
         transport.write_text(f"transport:\n  type: http\n  url: {address}\n  auth: {auth}\n  compression: gzip\n")
-        more = {"openlineage.integration.config.file.path": str(transport), **SETTINGS, **lake_settings(tmp_path)}
+        more = {
+            "openlineage.integration.config.file.path": str(transport),
+            "wal2lake.alerts.url": server.url,
+            "wal2lake.alerts.after.seconds": "0",
+            "wal2lake.quality.rule.small": "public.orders: after.amount < 1000",
+            **SETTINGS,
+            **lake_settings(tmp_path),
+        }
         file = write_properties(tmp_path / "lineage.properties", pg.properties(database, **more))
-        events = server.alerts
         with program.started("run", file) as running:
             running.wait_for("streaming", 150)
             pg.execute(database, "alter table orders add column extra varchar(20)")
             pg.execute(database, "insert into orders values (2, 3.5, 'another secret value', 'z'), (3, 1, 'x', 'y')")
-            wait_until(lambda: any("extra" in columns(event) for event in events), 90, "the new column")
+            wait_until(lambda: any("extra" in columns(event) for event in server.at(LINEAGE)), 90, "the new column")
             commits = tmp_path / "lake" / "test" / "public" / "orders" / "_delta_log"
             wait_until(lambda: len(list(commits.glob("*.json"))) > 1, 90, "the rows")
+            pg.execute(database, "insert into orders values (4, 5000, 'too much', '')")
+            wait_until(lambda: server.at(ALERTS), 60, "the alert")
             assert running.end(2) in (0, -2), running.said()
-        assert {(path, headers["Authorization"]) for path, headers, _ in server.posted} == {
-            ("/api/v1/lineage", "Bearer k3y")
-        }
+        events = server.at(LINEAGE)
+        assert {headers.get("Authorization") for path, headers, _ in server.posted if path == LINEAGE} == {"Bearer k3y"}
+        assert server.at(ALERTS) == [
+            {
+                "event": "quarantine",
+                "state": "failing",
+                "text": "test: public.orders: 1 changes wait in quarantine, more than 0.",
+                "connector": "test",
+                "message": "1 changes wait in quarantine, more than 0.",
+                "table": "public.orders",
+            }
+        ]
         assert [problem for event in events for problem in wrong(event)] == []
         assert len({event["run"]["runId"] for event in events}) == 1
 
@@ -86,20 +106,25 @@ def test_events_are_debeziums_and_name_the_lake_table(pg, program, tmp_path):
         assert origin == expected
         assert written(events) == [1, 2]
         assert "secret value" not in json.dumps(events)
+        assert not any("secret value" in str(body) for _, _, body in server.posted)
 
         # A run that ends by an error.
         pg.execute(database, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
-        events.clear()
+        server.posted.clear()
         assert program.run("run", file, "--max-seconds", "60").returncode == 1
+        events = server.at(LINEAGE)
         assert [event["eventType"] for event in events] == ["START", "RUNNING", "RUNNING", "FAIL"]
         error = events[-1]["run"]["facets"]["errorMessage"]
         assert "slot" in error["message"] and error["stackTrace"].startswith("  File ")
         assert [problem for event in events for problem in wrong(event)] == []
+        (down,) = server.at(ALERTS)
+        assert (down["event"], down["state"]) == ("stream_down", "failing") and "slot" in down["message"]
     # Nobody listens any more.
     done = program.run("run", file, "--until-idle", "1", "--set", "slot.name=another", "--set", "snapshot.mode=no_data")
-    assert "messages are dropped" in done.stderr
+    assert "messages are dropped" in done.stderr and "/secret" not in done.stderr
     transport.write_text("transport:\n  type: carrier pigeon\n")
     refused = program.run("run", file)
     assert refused.returncode == 1 and "expected one of http, file, console, composite" in refused.stderr
-    assert "carrier pigeon" in program.run("check", file).stdout
+    checked = program.run("check", file).stdout
+    assert "carrier pigeon" in checked and f"Alerts are posted to {address}." in checked
     pg.drop_database(database)
