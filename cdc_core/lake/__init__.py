@@ -2,7 +2,7 @@
 
 Where        ``LakeOptions`` are the settings, ``LakePaths`` the folders in a ``Storage`` (``reach``,
              ``spark_settings``). A ``scope`` is a slot in an epoch (``scope_of``, ``epoch_of``). ``DeleteModes``
-             (``DeleteMode``, ``check_delete_mode``) and ``FeaturePolicy`` (``announce``) are settings by table;
+             (``check_delete_mode``) and ``FeaturePolicy`` (``announce``) are settings by table;
              ``lake_properties`` and ``lake_schema`` are what a table is created with, ``check_key`` says whether its
              key suffices.
 Rows         ``TypingPlan`` says how each table's rows are typed. A ``Spool`` carries a batch to the tasks, in files of
@@ -18,10 +18,10 @@ A round      A ``SliceOrder`` says what to append (``SpoolFiles``, ``Reached``) 
 Chunks       ``ChunkTask`` writes a ``ChunkOrder`` of ``ChunkFile`` between two rounds, into the table of a ``Merge``,
              and returns a ``ChunkOutcome``. ``StagedRows``, ``StagedFile`` and ``write_staged`` are rows that wait for
              that.
-A snapshot   ``prepare`` and ``write_reads`` write what is read (``ReadChecks``, ``RefusedFile``, ``discard``,
-             ``told``), ``ReadTables`` makes a ``ReadTable`` the table's content. ``RangeLog`` (``FinishedRange``,
-             ``TakeOut``) lets an interrupted one continue; ``record_snapshots``, ``read_snapshots``, ``read_times`` and
-             ``tokens_before`` are what each ``TakenSnapshot`` shows.
+A snapshot   A ``ReadTarget`` is the table that is read into: tasks write ``RangeFiles`` to its ``NewFiles``, judged by
+             ``ReadChecks`` (``told``), and ``ReadTables`` makes them the table's content. ``RangeLog``
+             (``FinishedRange``) lets an interrupted one continue; ``record_snapshots``, ``read_snapshots``,
+             ``read_times`` and ``tokens_before`` are what each ``TakenSnapshot`` shows.
 Comparison   ``Records`` decides what is compared of a table (``Target``). A ``TableComparison`` compares it with the
              rows of a ``SourceRead`` under a snapshot (``ShownBySource``), and the changes that only the slot has
              (``ChangesInSlot``): ``DifferentRows``, with ``Differences`` (``State``, ``KeyList``). ``KeyedRepair``
@@ -33,7 +33,7 @@ Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``
              state of one table, and ``SchemaSteps`` the way from one to the next; ``ProgressLog``, ``RangePlans``
              (``RangePlan``) of incremental snapshots; ``ReconciliationLog`` (``Reconciliation``)
              of comparisons; ``StreamTables`` of messages and transactions (``StreamTable``,
-             ``last_row``, ``expire_rows``); ``record_notifications`` (``NotificationRow``) and ``record_topics``.
+             ``last_row``, ``expire_rows``); ``NotificationLog`` (``NotificationRow``) and ``record_topics``.
 Readers      ``open_lake`` opens a lake for programs that read it (``OpenedLake``): ``ConsistentTables`` and
              ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` and
              ``register`` for Spark. ``maintain_tables`` compacts and cleans (``MaintainReport``,
@@ -46,7 +46,6 @@ values and tasks are immutable and picklable; logs and stores belong to one thre
 them. One table is written by one task at a time, which commits of others do not break but may delay.
 
 Not behind this door: versions and files of Delta tables, deletion vectors, indexes of keys, the columns of change rows.
-What others still import of these is listed in ``tests/house/test_doors.py``, and becomes less.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.compare.source_side import SourceRead as SourceRead
     from cdc_core.lake.compare.target import Records as Records
     from cdc_core.lake.compare.target import Target as Target
-    from cdc_core.lake.delete_modes import DeleteMode as DeleteMode
     from cdc_core.lake.delete_modes import DeleteModes as DeleteModes
     from cdc_core.lake.delete_modes import check_delete_mode as check_delete_mode
     from cdc_core.lake.delta.storage import Storage as Storage
@@ -126,8 +124,8 @@ if TYPE_CHECKING:
     from cdc_core.lake.spark.data_source import LakeDataSource as LakeDataSource
     from cdc_core.lake.spark.register import register as register
     from cdc_core.lake.stores.changelog import Reached as Reached
+    from cdc_core.lake.stores.notifications import NotificationLog as NotificationLog
     from cdc_core.lake.stores.notifications import NotificationRow as NotificationRow
-    from cdc_core.lake.stores.notifications import record_notifications as record_notifications
     from cdc_core.lake.stores.progress_log import ProgressLog as ProgressLog
     from cdc_core.lake.stores.quarantine import WAITS_FOR_EARLIER as WAITS_FOR_EARLIER
     from cdc_core.lake.stores.range_log import FinishedRange as FinishedRange
@@ -168,15 +166,12 @@ if TYPE_CHECKING:
     from cdc_core.lake.write.maintain import MaintenanceResult as MaintenanceResult
     from cdc_core.lake.write.maintain_tables import MaintainReport as MaintainReport
     from cdc_core.lake.write.maintain_tables import maintain_tables as maintain_tables
-    from cdc_core.lake.write.read_files import write_reads as write_reads
-    from cdc_core.lake.write.read_table import ReadTable as ReadTable
     from cdc_core.lake.write.read_table import ReadTables as ReadTables
+    from cdc_core.lake.write.read_target import NewFiles as NewFiles
+    from cdc_core.lake.write.read_target import RangeFiles as RangeFiles
+    from cdc_core.lake.write.read_target import ReadTarget as ReadTarget
     from cdc_core.lake.write.refused_reads import ReadChecks as ReadChecks
-    from cdc_core.lake.write.refused_reads import RefusedFile as RefusedFile
-    from cdc_core.lake.write.refused_reads import discard as discard
     from cdc_core.lake.write.refused_reads import told as told
-    from cdc_core.lake.write.replace import prepare as prepare
-    from cdc_core.lake.write.take_out import TakeOut as TakeOut
 
 lazily(
     __name__,
@@ -192,7 +187,6 @@ lazily(
         "ChunkTask": "chunks.task",
         "ConsistentTables": "readers.consistent_tables",
         "Cut": "stores.round_lookup",
-        "DeleteMode": "delete_modes",
         "DeleteModes": "delete_modes",
         "Differences": "compare.differences",
         "DifferentRows": "compare.judge",
@@ -212,26 +206,28 @@ lazily(
         "MaintenanceResult": "write.maintain",
         "Merge": "slice.order",
         "MergeOrder": "slice.order",
+        "NewFiles": "write.read_target",
+        "NotificationLog": "stores.notifications",
         "NotificationRow": "stores.notifications",
         "OpenedLake": "readers.opened_lake",
         "Owner": "rows.run_files",
         "Pause": "stores.schema_log",
         "ProgressLog": "stores.progress_log",
         "QuarantineReport": "slice.reports",
+        "RangeFiles": "write.read_target",
         "RangeLog": "stores.range_log",
         "RangePlan": "stores.range_plans",
         "RangePlans": "stores.range_plans",
         "Reached": "stores.changelog",
         "ReadChecks": "write.refused_reads",
         "ReadSpoolFiles": "rows.spool",
-        "ReadTable": "write.read_table",
         "ReadTables": "write.read_table",
+        "ReadTarget": "write.read_target",
         "ReadableVersion": "stores.round_lookup",
         "Reconciliation": "stores.reconciliations",
         "ReconciliationLog": "stores.reconciliations",
         "RecordedTable": "stores.rounds",
         "Records": "compare.target",
-        "RefusedFile": "write.refused_reads",
         "Replay": "slice.order",
         "RoundLog": "stores.rounds",
         "SchemaLog": "stores.schema_log",
@@ -262,7 +258,6 @@ lazily(
         "TablePosition": "table",
         "TableState": "stores.rounds",
         "TableVersions": "evolution.table_versions",
-        "TakeOut": "write.take_out",
         "TakenSnapshot": "stores.snapshot_log",
         "Target": "compare.target",
         "TargetSchema": "schema.target_schema",
@@ -276,7 +271,6 @@ lazily(
         "check_delete_mode": "delete_modes",
         "check_key": "rows.row_keys",
         "compiled_checks": "checks.compiled",
-        "discard": "write.refused_reads",
         "epoch_of": "epochs",
         "expire_rows": "stores.stream_tables",
         "in_groups": "rows.spool",
@@ -286,11 +280,9 @@ lazily(
         "long_merges": "slice.jobs",
         "maintain_tables": "write.maintain_tables",
         "open_lake": "readers.opened_lake",
-        "prepare": "write.replace",
         "reach": "delta.storage",
         "read_snapshots": "stores.snapshot_log",
         "read_times": "stores.snapshot_log",
-        "record_notifications": "stores.notifications",
         "record_snapshots": "stores.snapshot_log",
         "record_topics": "stores.topics",
         "register": "spark.register",
@@ -300,7 +292,6 @@ lazily(
         "spark_settings": "delta.storage",
         "tokens_before": "stores.snapshot_log",
         "told": "write.refused_reads",
-        "write_reads": "write.read_files",
         "write_staged": "stores.staged_rows",
     },
 )

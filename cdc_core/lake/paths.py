@@ -11,6 +11,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 
+from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.storage import Location, Storage
 from cdc_core.schema import TableId
 
@@ -64,6 +65,11 @@ class LakePaths:
     root: str
     prefix: str
     storage: Storage = field(default_factory=Storage)
+
+    @staticmethod
+    def try_commit(folder: str) -> None:
+        """Make a file in an empty local folder as a commit makes its log entry. Raises LakeError."""
+        Folder(folder).create("0.json", b"")
 
     @property
     def base(self) -> str:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from cdc_core.lake import NotificationRow, record_notifications
-from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake import NotificationLog, NotificationRow
 from cdc_core.snapshot.notifications import Notification, Notifier, OnNotification
 
 _log = logging.getLogger(__name__)
@@ -29,13 +28,11 @@ class NotificationTable:
     """Writes notifications to the table at ``path``. ``add`` may be called from any thread."""
 
     def __init__(self, path: str, history_minutes: int) -> None:
-        self._path = path
-        self._history = history_minutes
+        self._log = NotificationLog(path, history_minutes)
         self._waiting: deque[Notification] = deque(maxlen=_MAX_WAITING)
         self._lock = threading.Lock()
         self._has_some = threading.Event()
         self._is_closed = threading.Event()
-        self._opened: DeltaTable | None = None
         self._thread = threading.Thread(target=self._work, name="notifications", daemon=True)
         self._thread.start()
 
@@ -51,7 +48,7 @@ class NotificationTable:
         self._has_some.set()
         self._thread.join(_CLOSE_SECONDS)
         if self._waiting:
-            _log.warning("%d notifications could not be written to %s.", len(self._waiting), self._path)
+            _log.warning("%d notifications could not be written to %s.", len(self._waiting), self._log.path)
 
     def _work(self) -> None:
         while True:
@@ -71,13 +68,10 @@ class NotificationTable:
         if not chosen:
             return True
         try:
-            self._opened = record_notifications(
-                self._path, [_row(notification) for notification in chosen], self._history, self._opened
-            )
+            self._log.add([_row(notification) for notification in chosen])
         except Exception as error:
             # Snapshots continue without them.
-            _log.warning("Notifications could not be written to %s (%s).", self._path, type(error).__name__)
-            self._opened = None
+            _log.warning("Notifications could not be written to %s (%s).", self._log.path, type(error).__name__)
             return False
         with self._lock:
             written = {notification.id for notification in chosen}

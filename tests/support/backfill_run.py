@@ -92,7 +92,7 @@ class Reads:
 
     def stage(self, wanted: RangeToRead, instead_of: StagedFile | None = None, **facts: Any) -> None:
         self.store.create()
-        self.store.add(staged(self.path, wanted, **facts), None if instead_of is None else instead_of.file)
+        self.store.add(staged(self.path, wanted, **facts), instead_of)
 
     def end(self) -> None:
         for future, wanted in self.waiting:

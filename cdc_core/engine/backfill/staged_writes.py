@@ -314,7 +314,7 @@ class StagedWrites:
 
     def _remove(self, ranges: Sequence[StagedRange]) -> None:
         if ranges:
-            self._staged.remove(staged.staged.file for staged in ranges)
+            self._staged.remove(staged.staged for staged in ranges)
             gone = {staged.staged.file.path for staged in ranges}
             self._known = {path: staged for path, staged in self._known.items() if path not in gone}
             for staged in ranges:

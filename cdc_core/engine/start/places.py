@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cdc_core.errors import ConfigError, LakeError, SparkLostError
-from cdc_core.lake.delta.folder import Folder
+from cdc_core.lake import LakePaths
 from cdc_core.postgres import Finding, bad, good
 from cdc_core.spark import check_programs, has_started, java_program
 
@@ -64,7 +64,7 @@ def folder_finding(check: str, name: str, path: str, *, commits: bool = False) -
     try:
         with tempfile.TemporaryDirectory(prefix=".wal2lake-", dir=nearest) as trial:
             if commits:
-                Folder(trial).create("0.json", b"")
+                LakePaths.try_commit(trial)
     except LakeError as error:
         return bad(check, error.message.replace(trial, str(path)), error.remedy)
     except OSError as error:

@@ -37,19 +37,27 @@ class NotificationRow:
     timestamp: datetime
 
 
-def record_notifications(
-    path: str, rows: Sequence[NotificationRow], history_minutes: int, opened: DeltaTable | None = None
-) -> DeltaTable:
-    """Append the rows in one commit; returns the table, which is created if it does not exist.
+class NotificationLog:
+    """The table of notifications at ``path``. For one thread."""
 
-    Raises TransientError after eight conflicts with other writers, and the errors of the file system.
-    """
-    table = log_table(opened, path, _SCHEMA, lake_properties(history_minutes))
-    if rows:
-        since = table.version
-        append_rows(table, [_plain(row) for row in rows], _SCHEMA)
-        maintain_after(table, since, history_minutes)
-    return table
+    def __init__(self, path: str, history_minutes: int) -> None:
+        self.path = path
+        self._history_minutes = history_minutes
+        self._opened: DeltaTable | None = None
+
+    def add(self, rows: Sequence[NotificationRow]) -> None:
+        """Append rows in one commit; the table is created if it does not exist.
+
+        Raises TransientError after eight conflicts with other writers, and the errors of the file system; the table is
+        opened again after an error.
+        """
+        opened, self._opened = self._opened, None
+        table = log_table(opened, self.path, _SCHEMA, lake_properties(self._history_minutes))
+        if rows:
+            since = table.version
+            append_rows(table, [_plain(row) for row in rows], _SCHEMA)
+            maintain_after(table, since, self._history_minutes)
+        self._opened = table
 
 
 def read_notifications(path: str, limit: int = 1000) -> list[NotificationRow]:

@@ -19,7 +19,9 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.rows.survey import stored_visibility
 from cdc_core.schema import TableId
+from cdc_core.visibility import Visibility
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +61,16 @@ class FinishedRange:
     first_block: int
     end_block: int | None
     files: tuple[DataFile, ...]
+
+    @property
+    def shown(self) -> Visibility:
+        """What the first attempt's snapshot shows. Raises LakeError."""
+        return stored_visibility(self.since)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the files."""
+        return sum(file.rows for file in self.files)
 
 
 class RangeLog:

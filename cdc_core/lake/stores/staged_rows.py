@@ -93,29 +93,29 @@ class StagedRows:
         self._known = {path: known for path, known in staged.items() if known is not None}
         return list(self._known.values())
 
-    def add(self, file: DataFile, instead_of: DataFile | None = None) -> None:
-        """Stage a file that a task has written; ``instead_of`` is removed in the same commit.
+    def add(self, staged: StagedFile, instead_of: StagedFile | None = None) -> None:
+        """Stage a range that a task has written; ``instead_of`` is removed in the same commit.
 
         Nothing is added if ``instead_of`` is no longer staged. Raises TransientError after repeated conflicts.
         """
         log = self._log()
 
         def attempt() -> bool:
-            before = [former for former in log.files if instead_of is not None and former.path == instead_of.path]
+            before = [former for former in log.files if instead_of is not None and former.path == instead_of.file.path]
             if instead_of is not None and not before:
                 return False
-            log.commit([file], before)
+            log.commit([staged.file], before)
             return True
 
         log.refresh()
         if not on_conflict(attempt, log):
-            log.discard([file])
+            log.discard([staged.file])
         elif instead_of is not None:
-            log.discard([instead_of])
+            log.discard([instead_of.file])
 
-    def remove(self, files: Iterable[DataFile]) -> None:
+    def remove(self, ranges: Iterable[StagedFile]) -> None:
         """Remove ranges that were written to their lake tables, or are not to be. May be repeated."""
-        if (paths := {file.path for file in files}) and self._opened is not None:
+        if (paths := {staged.file.path for staged in ranges}) and self._opened is not None:
             log = self._opened
 
             def attempt() -> list[DataFile]:
@@ -127,9 +127,9 @@ class StagedRows:
             log.refresh()
             log.discard(on_conflict(attempt, log))
 
-    def discard(self, file: DataFile) -> None:
-        """Remove a file that was not staged."""
-        self._log().discard([file])
+    def discard(self, written: StagedFile) -> None:
+        """Remove the file of a range that was not staged."""
+        self._log().discard([written.file])
 
     def _described(self, file: DataFile) -> StagedFile | None:
         """Return what a file has; None, with a warning, if it cannot be read: other ranges are not held up by it."""
@@ -150,21 +150,26 @@ class StagedRows:
         return self._opened
 
 
-def write_staged(path: str, chunks: Iterator[tuple[str, int, pa.RecordBatch]], facts: Iterator[str]) -> DataFile:
+def write_staged(path: str, chunks: Iterator[tuple[str, int, pa.RecordBatch]], facts: Iterator[str]) -> StagedFile:
     """Write the chunks of a range (pg_snapshot, floor, lake rows), then what describes it; in a task.
 
-    ``facts`` is asked for its only text after the last chunk.
+    ``facts`` is asked for its only text after the last chunk. The range is not staged yet (``StagedRows.add``).
     """
     table = DeltaTable.open(path)
     if table is None:
         raise TransientError(f"The Delta table {path} no longer exists.", "The range is read again.")
 
+    written, described = list[StagedChunk](), list[str]()
+
     def rows() -> Iterator[pa.RecordBatch]:
         for visible, floor, batch in chunks:
+            written.append(StagedChunk(len(written), visible, floor, batch.num_rows))
             yield _row(None, visible, floor, batch.num_rows, _packed(batch))
-        yield _row(next(facts), None, None, None, None)
+        described.append(next(facts))
+        yield _row(described[0], None, None, None, None)
 
-    return table.write_one(rows(), _SCHEMA, _GROUP_BYTES, "range")
+    file = table.write_one(rows(), _SCHEMA, _GROUP_BYTES, "range")
+    return StagedFile(file, described[0], tuple(written))
 
 
 def read_staged(path: str, file: DataFile, places: Sequence[int]) -> list[pa.Table]:

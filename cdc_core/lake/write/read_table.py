@@ -18,7 +18,6 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.lake.apply.kept_rows import KeptRows
 from cdc_core.lake.delta.conflicts import on_conflict
-from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.reduce.row_states import Truncation
@@ -27,8 +26,10 @@ from cdc_core.lake.schema.features import FeaturePolicy, announce, features_on
 from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.quarantine import end_former, quarantine_reads
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
-from cdc_core.lake.write.refused_reads import Quarantining, ReadChecks, RefusedFile, discard, summed, told
-from cdc_core.lake.write.replace import SnapshotCommit, commit_snapshot
+from cdc_core.lake.stores.snapshot_log import TakenSnapshot
+from cdc_core.lake.write.read_target import RangeFiles, ReadTarget
+from cdc_core.lake.write.refused_reads import Quarantining, ReadChecks, discard, summed, told
+from cdc_core.lake.write.replace import commit_snapshot
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.spark import received
@@ -37,20 +38,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTable:
-    """The rows read from a table: ``files`` of ``lake`` with the columns of ``schema``, and files of ``refused`` rows.
+class ReplacedTable:
+    """A table whose rows were replaced: the commit's version, and how many rows it has and how many were refused."""
 
-    ``token`` is the snapshot's, ``lsn`` its position, ``schema_version`` the number of the one it was read in.
-    """
-
-    table: TableSchema
-    lake: DeltaTable
-    schema: pa.Schema
-    token: int
-    lsn: Lsn
-    schema_version: int
-    files: Sequence[DataFile]
-    refused: Sequence[RefusedFile] = ()
+    version: int
+    rows: int
+    refused: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,43 +72,46 @@ class ReadTables:
             lake, changelog = self.paths.lake(table), self.paths.changelog(table)
             complete_snapshot_events(lake, changelog, self.scope, table, self.history_minutes)
 
-    def replace(self, read: ReadTable) -> tuple[SnapshotCommit, int]:
-        """Replace the lake table's rows; returns the commit, and the number of rows that were refused.
+    def replace(
+        self, target: ReadTarget, taken: TakenSnapshot, schema_version: int, parts: Sequence[RangeFiles]
+    ) -> ReplacedTable:
+        """Replace the lake table's rows by those of the snapshot ``taken``, read in the schema version of that number.
 
         Raises LimitExceededError before anything is written, LakeError, TransientError.
         """
-        refused = self._quarantine(read)
+        table, lake = target.table, target.lake
+        refused = self._quarantine(target, taken.token, schema_version, parts)
         written = commit_snapshot(
-            read.lake,
-            read.files,
-            read.schema,
+            lake,
+            [file for part in parts for file in part.files],
+            target.schema,
             self.scope,
-            read.table.id,
-            token=read.token,
-            schema_version=read.schema_version,
-            facts={"lsn": str(read.lsn)},
-            kept=self._kept(read.table, read.lsn),
+            table.id,
+            token=taken.token,
+            schema_version=schema_version,
+            facts={"lsn": str(taken.lsn)},
+            kept=self._kept(table, taken.lsn),
         )
         failpoints.hit(failpoints.AFTER_SNAPSHOT_COMMIT)
-        end_former(self.paths.quarantine(read.table.id), read.token)
-        discard(read.lake, read.refused)
-        self._enable_features(read.lake, read.table)
-        return written, refused
+        end_former(self.paths.quarantine(table.id), taken.token)
+        discard(lake, [file for part in parts for file in part.refused])
+        self._enable_features(lake, table)
+        return ReplacedTable(written.version, written.rows, refused)
 
-    def _quarantine(self, read: ReadTable) -> int:
+    def _quarantine(self, target: ReadTarget, token: int, schema_version: int, parts: Sequence[RangeFiles]) -> int:
         """Quarantine the rows that a rule refused, under the token of the snapshot; returns their number.
 
         Raises LimitExceededError, before anything is written.
         """
-        refused, table = sum(file.rows for file in read.refused), read.table.id
+        files, table = [file for part in parts for file in part.refused], target.table.id
+        refused = sum(file.rows for file in files)
         if not refused or self.checks is None:
             return 0
-        self.checks.require_limits(table, refused, refused + sum(file.rows for file in read.files), refused)
-        into = Quarantining(self.paths, self.scope, read.table, read.schema_version, self.history_minutes)
-        parts = into.rows(file.read(read.lake) for file in read.refused)
-        quarantine_reads(self.paths.quarantine(table), parts, read.token)
+        self.checks.require_limits(table, refused, refused + sum(part.rows for part in parts), refused)
+        into = Quarantining(self.paths, self.scope, target.table, schema_version, self.history_minutes)
+        quarantine_reads(self.paths.quarantine(table), into.rows(file.read(target.lake) for file in files), token)
         failpoints.hit(failpoints.AFTER_QUARANTINE)
-        reasons = told(summed(file.reasons for file in read.refused))
+        reasons = told(summed(file.reasons for file in files))
         _log.warning("%s: %s rows that were read are in quarantine (%s).", table, f"{refused:,}", reasons)
         return refused
 

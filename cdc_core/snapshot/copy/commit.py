@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cdc_core import failpoints
-from cdc_core.lake import LakePaths, ReadTable, ReadTables, SchemaLog, SchemaVersion, TypingPlan, lake_properties
+from cdc_core.lake import LakePaths, ReadTables, SchemaLog, SchemaVersion, TypingPlan, lake_properties
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.copy.range_tracker import RangeTracker
@@ -68,30 +68,18 @@ class TableCommits:
     def commit(self, read: TableRead) -> SnapshotReport:
         """Replace the lake table's rows by those that were read. Raises LakeError or TransientError."""
         plan = read.plan
-        table, lsn, description = plan.table.id, plan.taken.lsn, plan.description
+        table, lsn = plan.table.id, plan.taken.lsn
         self._tables.complete_events(table)
         failpoints.hit(failpoints.BEFORE_SNAPSHOT_COMMIT)
-        files = read.files if self._tracker is None else self._tracker.files(read)
-        whole = ReadTable(
-            plan.table,
-            description.lake,
-            description.schema,
-            plan.taken.token,
-            lsn,
-            plan.schema_version,
-            files,
-            read.refused,
-        )
-        written, refused = self._tables.replace(whole)
+        parts = read.parts if self._tracker is None else self._tracker.parts(read)
+        done = self._tables.replace(plan.description.target, plan.taken, plan.schema_version, parts)
         if self._paused is None or table in self._paused:
             self._resume(table, lsn)
         self._tables.complete_events(table)
         if self._tracker is not None:
             self._tracker.done(plan)
         kept = read.rows_kept
-        return SnapshotReport(
-            table, written.rows, lsn, read.seconds(), written.version, rows_kept=kept, refused=refused
-        )
+        return SnapshotReport(table, done.rows, lsn, read.seconds(), done.version, rows_kept=kept, refused=done.refused)
 
     def _resume(self, table: TableId, lsn: Lsn) -> None:
         """Resume a paused table after it was read."""

@@ -11,12 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from cdc_core.lake import DeleteMode, LakePaths, TypingPlan, check_key, prepare
-from cdc_core.lake.delete_columns import COLUMNS
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.positions import lake_position
+from cdc_core.lake import LakePaths, ReadTarget, TypingPlan
 from cdc_core.postgres import Source, TableSize
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.copy.plan import expected_rows
@@ -29,18 +24,13 @@ _OPENINGS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableDescription:
-    """One table: its rows are read by ``statements`` into ``lake``, whose columns are those of ``schema``.
+    """One table: its rows are read by ``statements`` into ``target``.
 
-    ``in_force`` is the token of the lake's snapshot, None if it has none. ``keeps_gone_rows``: the lake keeps rows that
-    the source no longer has, by its delete mode. ``size`` is the server's; its ``has_ctid``: ranges of pages can be
-    read.
+    ``size`` is the server's; its ``has_ctid``: ranges of pages can be read.
     """
 
     statements: TableStatements
-    lake: DeltaTable
-    schema: pa.Schema
-    in_force: int | None
-    keeps_gone_rows: bool
+    target: ReadTarget
     size: TableSize
 
     @property
@@ -91,19 +81,11 @@ class Describer:
         return sizes
 
     def _described(self, table: TableSchema, size: TableSize) -> TableDescription:
-        mode = self._settings.modes.of(table.id)
-        check_key(table, mode)
-        typer = self._plan.typer(table)
-        schema = pa.schema([*typer.read_schema, *COLUMNS[mode]])
-        lake = prepare(self._paths.lake(table.id), schema, table.id, self._settings.history_minutes)
-        own = self._settings.options.statement_of(table.id)
+        settings, typer = self._settings, self._plan.typer(table)
+        mode = settings.modes.of(table.id)
+        target = ReadTarget.open(self._paths, settings.scope, typer, mode, settings.history_minutes)
+        own = settings.options.statement_of(table.id)
         row_filter = self._source.catalog.row_filter(table) if own is None else ""
         leaves = leaves_of(self._source, table, row_filter) if own is None else ()
-        return TableDescription(
-            TableStatements(table, typer.read_columns, own, row_filter, leaves),
-            lake,
-            schema,
-            lake_position(lake, self._settings.scope, table.id).token,
-            mode is not DeleteMode.HARD,
-            size,
-        )
+        statements = TableStatements(table, typer.read_columns, own, row_filter, leaves)
+        return TableDescription(statements, target, size)

@@ -7,10 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cdc_core.errors import TransientError
-from cdc_core.lake import FinishedRange, LakePaths, RangeLog, TakenSnapshot, TakeOut, TypingPlan, lake_properties
-from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake import FinishedRange, LakePaths, RangeFiles, RangeLog, TakenSnapshot, TypingPlan, lake_properties
 from cdc_core.postgres import OpenSnapshot, Source
 from cdc_core.schema import TableId
 from cdc_core.snapshot.copy.description import TableDescription
@@ -18,7 +15,6 @@ from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.resume import EarlierAttempts, can_resume, marks_of, resumption
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import RangeResult
-from cdc_core.spark import balanced, parallelism, run_tasks
 
 
 class RangeTracker:
@@ -44,19 +40,21 @@ class RangeTracker:
         for description in described:
             name = description.table.id
             # Entries up to the token in force were committed, whether or not they were removed after that.
-            left = tuple(entry for entry in recorded.get(name, ()) if entry.token > (description.in_force or 0))
+            left = tuple(entry for entry in recorded.get(name, ()) if entry.token > (description.target.token or 0))
             marks = (
                 marks_of(description.table, self._plan, description.statements.query(""))
                 if self._may_resume(description)
                 else None
             )
-            kept = None if marks is None else resumption(left, marks, taken[name].visible, confirmed, description.lake)
+            kept = (
+                None if marks is None else resumption(left, marks, taken[name].visible, confirmed, description.target)
+            )
             attempts[name] = EarlierAttempts(left, marks, kept)
         return attempts
 
     def _may_resume(self, description: TableDescription) -> bool:
         """Whether ranges of the table are recorded (``resume`` says which tables are read from the beginning)."""
-        is_whole = description.statements.own_statement is not None or description.keeps_gone_rows
+        is_whole = description.statements.own_statement is not None or description.target.keeps_gone_rows
         return not is_whole and description.size.has_ctid and can_resume(description.table, self._plan)
 
     def note(self, plan: TablePlan, result: RangeResult) -> None:
@@ -66,49 +64,33 @@ class RangeTracker:
             return
         taken = plan.taken
         lsn, since = (int(taken.lsn), taken.visible) if earlier.kept is None else (earlier.kept.lsn, earlier.kept.since)
-        entry = FinishedRange(taken.token, lsn, since, earlier.marks, chunk.first_block, chunk.end_block, result.files)
+        entry = FinishedRange(
+            taken.token, lsn, since, earlier.marks, chunk.first_block, chunk.end_block, result.written.files
+        )
         with self._lock:
             self._log.add(result.table, [entry])
             self._recorded[result.table].append(entry)
 
-    def files(self, read: TableRead) -> list[DataFile]:
+    def parts(self, read: TableRead) -> list[RangeFiles]:
         """Return the files for the table's commit. Raises TransientError if another run has committed some of them."""
-        plan, description = read.plan, read.plan.description
+        plan = read.plan
         kept = plan.earlier.kept
         if kept is None:
-            return read.files
-        description.lake.refresh()
-        there = {file.path for file in description.lake.files}
-        if any(file.path in there for file in kept.files):
-            raise TransientError(
-                f"Another run has committed its snapshot of {plan.table.id} concurrently.", "Run the snapshot again."
-            )
-        numbers = [number for number, planned in enumerate(plan.ranges) if planned.is_fresh]
-        fresh = tuple(file for number in numbers for file in read.files_of(number))
-        refused = tuple(file for number in numbers for file in read.refused_of(number))
-        if not fresh and not refused:
-            return [*kept.files, *read.files]
-        work = TakeOut(description.lake.path, description.schema, merge_key(plan.table), fresh, refused)
-        groups = balanced(kept.files, lambda file: file.rows, 2 * parallelism(self._spark))
-        doing = f"removing changed rows of {plan.table.id} from the data files of an earlier attempt"
-        replaced = [
-            pair for pairs in run_tasks(self._spark, [[group] for group in groups], work, doing) for pair in pairs
-        ]
-        return [*[file for _, file in replaced if file is not None], *read.files]
+            return read.parts
+        fresh = [read.results[number].written for number, planned in enumerate(plan.ranges) if planned.is_fresh]
+        return [plan.description.target.continued(self._spark, kept.ranges, fresh), *read.parts]
 
     def done(self, plan: TablePlan) -> None:
         """Remove the entries of a committed table, and the files that no commit referenced.
 
         Not earlier: an outlasting run may commit them until a newer snapshot is in force.
         """
-        name, lake = plan.table.id, plan.description.lake
+        name = plan.table.id
         with self._lock:
             now = tuple(self._recorded.pop(name, ()))
         recorded = [*plan.earlier.recorded, *now, *self._log.former.get(name, ())]
         if not recorded:
             return
-        there = {file.path for file in lake.files}
-        stale = [file for entry in recorded for file in entry.files if file.path not in there]
         with self._lock:
             self._log.clear([name])
-        lake.discard(stale)
+        plan.description.target.discard_unnamed(recorded)

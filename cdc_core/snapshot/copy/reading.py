@@ -13,8 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_core.lake import RefusedFile
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake import RangeFiles
 from cdc_core.schema import TableId
 from cdc_core.snapshot.copy.plan import batches
 from cdc_core.snapshot.copy.table_plan import TablePlan
@@ -46,13 +45,13 @@ class TableRead:
     @property
     def rows(self) -> int:
         """Rows read so far, including those of earlier attempts."""
-        return self.rows_kept + sum(result.rows for result in self.results.values())
+        return self.rows_kept + sum(result.written.rows for result in self.results.values())
 
     @property
     def rows_kept(self) -> int:
         """Rows that earlier attempts read."""
         kept = self.plan.earlier.kept
-        return sum(file.rows for file in kept.files) if kept else 0
+        return kept.rows if kept else 0
 
     @property
     def ranges(self) -> tuple[int, int]:
@@ -62,22 +61,9 @@ class TableRead:
         return before + len(self.results), before + len(self.plan.ranges)
 
     @property
-    def files(self) -> list[DataFile]:
+    def parts(self) -> list[RangeFiles]:
         """Files written so far, in the order of the ranges."""
-        return [file for number in sorted(self.results) for file in self.files_of(number)]
-
-    @property
-    def refused(self) -> list[RefusedFile]:
-        """Files with the rows that a rule refused, in the order of the ranges."""
-        return [file for number in sorted(self.results) for file in self.results[number].refused]
-
-    def refused_of(self, number: int) -> tuple[RefusedFile, ...]:
-        """Return the files with a range's refused rows."""
-        return self.results[number].refused
-
-    def files_of(self, number: int) -> tuple[DataFile, ...]:
-        """Return the files with a range's rows."""
-        return self.results[number].files
+        return [self.results[number].written for number in sorted(self.results)]
 
     def seconds(self) -> float:
         """Return the time since the first range was begun."""
@@ -91,8 +77,7 @@ class TableRead:
                 description.table,
                 number,
                 planned.select,
-                description.lake.path,
-                description.schema,
+                description.target.new_files,
                 description.statements.own_statement is not None,
             )
             for number, planned in enumerate(self.plan.ranges)

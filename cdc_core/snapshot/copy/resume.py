@@ -42,12 +42,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cdc_core.lake import FinishedRange, TakenSnapshot, TypingPlan
-from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.rows.row_keys import merge_key
-from cdc_core.lake.rows.survey import stored_visibility
+from cdc_core.lake import FinishedRange, ReadTarget, TakenSnapshot, TypingPlan
 from cdc_core.schema import TableSchema
+from cdc_core.visibility import Visibility
 
 _MAX_XIDS = 2**30
 _TOLD = frozenset("cud")
@@ -65,9 +62,9 @@ class Resumption:
     ranges: tuple[FinishedRange, ...]
 
     @property
-    def files(self) -> list[DataFile]:
-        """The files F."""
-        return [file for entry in self.ranges for file in entry.files]
+    def rows(self) -> int:
+        """The number of rows in the files F."""
+        return sum(entry.rows for entry in self.ranges)
 
     def gaps(self) -> list[tuple[int, int | None]]:
         """Return the missing pages: first, end (None: to the table's end)."""
@@ -102,7 +99,7 @@ class EarlierAttempts:
 def can_resume(table: TableSchema, plan: TypingPlan) -> bool:
     """Whether a table may be read in several attempts, by its description and the options."""
     marks = table.fingerprint
-    if marks is None or marks.is_partitioned or len(marks.storage) != 1 or not merge_key(table):
+    if marks is None or marks.is_partitioned or len(marks.storage) != 1 or not table.row_key:
         return False
     published = marks.publication
     is_published = published is not None and bool(published.entries) and set(published.operations) >= _TOLD
@@ -118,7 +115,7 @@ def marks_of(table: TableSchema, plan: TypingPlan, select: str) -> str:
 
 
 def resumption(
-    recorded: Sequence[FinishedRange], marks: str, visible: str, confirmed: int | None, lake: DeltaTable
+    recorded: Sequence[FinishedRange], marks: str, visible: str, confirmed: int | None, target: ReadTarget
 ) -> Resumption | None:
     """Return the recorded ranges usable under the snapshot ``visible`` (V2); None if everything is to be read.
 
@@ -129,7 +126,7 @@ def resumption(
         return None
     # Earlier entries that could not be used then exist until the table is committed.
     last = recorded[-1]
-    low, now = stored_visibility(last.since).xmin, stored_visibility(visible).xmax
+    low, now = last.shown.xmin, Visibility.parse(visible).xmax
     if last.marks != marks or confirmed > last.lsn or now - low >= _MAX_XIDS:
         return None
     same = (entry for entry in recorded if (entry.since, entry.lsn, entry.marks) == (last.since, last.lsn, marks))
@@ -137,7 +134,7 @@ def resumption(
     for entry, following in itertools.pairwise(entries):
         if entry.end_block is None or entry.end_block > following.first_block:
             return None
-    there = tuple(entry for entry in entries if all(lake.has(file) for file in entry.files))
+    there = tuple(entry for entry in entries if target.has(entry))
     return Resumption(last.since, last.lsn, there) if there else None
 
 
@@ -152,4 +149,4 @@ def written_before(since: str) -> str:
 
 
 def _age(since: str) -> str:
-    return f"pg_catalog.age('{stored_visibility(since).xmin_32}'::pg_catalog.xid)"
+    return f"pg_catalog.age('{Visibility.parse(since).xmin_32}'::pg_catalog.xid)"

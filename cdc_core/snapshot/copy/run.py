@@ -36,7 +36,6 @@ from cdc_core.lake import (
     SchemaLog,
     TakenSnapshot,
     TypingPlan,
-    discard,
     epoch_of,
     lake_properties,
     record_snapshots,
@@ -214,7 +213,7 @@ class SnapshotRun:
         token in two epochs.
         """
         name = description.table.id
-        token = max(int(opened.lsn), (description.in_force or 0) + 1)
+        token = max(int(opened.lsn), (description.target.token or 0) + 1)
         while token in self._tokens.get(name, ()):
             token += 1
         return TakenSnapshot(token, opened.lsn, opened.holder.facts.visible, floors.get(name))
@@ -249,8 +248,7 @@ class SnapshotRun:
             good = self._good(whole, results)
             for read in whole:
                 if read not in good:
-                    read.plan.description.lake.discard(read.files)
-                    discard(read.plan.description.lake, read.refused)
+                    read.plan.description.target.discard(read.parts)
             made = (results.attempt(read.table, partial(commit, read)) for read in good)
             return [report for report in made if report is not None]
 
@@ -287,7 +285,7 @@ class SnapshotRun:
             results.note(read.table, result.error)
         read.results[result.number] = result
         # A range with refused rows is read again: they are in no file that its entry could name.
-        if tracker is not None and result.error is None and not result.refused:
+        if tracker is not None and result.error is None and not result.written.refused:
             tracker.note(read.plan, result)
 
     def _good(self, whole: Sequence[TableRead], results: TableResults) -> list[TableRead]:

@@ -7,15 +7,14 @@ many small tables, connecting for each would take longer than reading their rows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.decode import LineCutter, decode_copy
 from cdc_core.errors import CdcError, LockedError
-from cdc_core.lake import ReadChecks, RefusedFile, TypingPlan, write_reads
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake import NewFiles, RangeFiles, ReadChecks, TypingPlan
 from cdc_core.postgres import ConnectionString, SnapshotReader
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.worker_memory import MEMORY
@@ -27,38 +26,27 @@ _locked: dict[tuple[str, TableId], CdcError] = MEMORY.part()
 
 @dataclass(frozen=True, slots=True)
 class RangeOrder:
-    """A range to be read: the rows of ``table`` that ``select`` returns, into new files of the lake table at ``lake``.
+    """A range to be read: the rows of ``table`` that ``select`` returns, into new files.
 
-    ``select`` names the columns that the table's typer reads (``RowTyper.read_columns``), in their order. ``schema`` is
-    that of the files: columns missing in the rows are null. ``number`` is the range's number in the table.
-    ``is_users``: the SELECT is the user's own.
+    ``select`` names the columns that the table's typer reads (``RowTyper.read_columns``), in their order. ``number`` is
+    the range's number in the table. ``is_users``: the SELECT is the user's own.
     """
 
     table: TableSchema
     number: int
     select: str
-    lake: str
-    schema: pa.Schema
+    into: NewFiles
     is_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """The files written, none if there are no rows; or the error that prevented the range from being read.
-
-    ``refused`` have the rows that a rule keeps out of the lake.
-    """
+    """The files written, none if there are no rows; or the error that prevented the range from being read."""
 
     table: TableId
     number: int
-    files: tuple[DataFile, ...] = ()
+    written: RangeFiles = field(default_factory=RangeFiles)
     error: CdcError | None = None
-    refused: tuple[RefusedFile, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """Rows in the files."""
-        return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +96,8 @@ class CopyRanges:
         return results
 
     def _copied(self, reader: SnapshotReader, order: RangeOrder) -> RangeResult:
-        rows = self._rows(reader, order)
-        files, refused = write_reads(order.lake, order.table, order.schema, rows, self.checks)
-        return RangeResult(order.table.id, order.number, files, refused=refused)
+        written = order.into.write(order.table, self._rows(reader, order), self.checks)
+        return RangeResult(order.table.id, order.number, written)
 
     def _rows(self, reader: SnapshotReader, order: RangeOrder) -> Iterator[pa.RecordBatch]:
         """Yield lake rows, about ten thousand at a time.

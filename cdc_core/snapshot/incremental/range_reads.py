@@ -219,7 +219,7 @@ class RangeReads:
             if after is None or not is_unaltered(query.table, streamed(after)):
                 self._staged.discard(made.file)
                 return RangeRead(is_altered=True)
-            self._staged.add(made.file, None if instead_of is None else instead_of.file)
+            self._staged.add(made.file, instead_of)
         failpoints.hit(failpoints.AFTER_STAGING)
         return RangeRead(made.rows)
 

@@ -18,8 +18,7 @@ import pyarrow as pa
 from cdc_core import failpoints
 from cdc_core.clock import now_us
 from cdc_core.errors import CdcError, LakeError
-from cdc_core.lake import TypingPlan, write_staged
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake import StagedFile, TypingPlan, write_staged
 from cdc_core.postgres import ChunkConnection, ConnectionString, ReadTogether
 from cdc_core.schema import Key
 from cdc_core.snapshot.incremental.bounds import Bound, floor_of, take_bound
@@ -45,9 +44,9 @@ class RangeQuery:
 
 @dataclass(frozen=True, slots=True)
 class RangeFile:
-    """The file that was written, and its rows; or the error because of which there is none."""
+    """The range that was written, not staged yet, and its rows; or the error because of which there is none."""
 
-    file: DataFile | None = None
+    file: StagedFile | None = None
     rows: int = 0
     error: CdcError | None = None
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import TransientError
-from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.stores.range_plans import RangePlan, RangePlans
-from cdc_core.lake.stores.staged_rows import StagedRows, read_staged, write_staged
+from cdc_core.lake.stores.staged_rows import StagedFile, StagedRows, read_staged, write_staged
 from cdc_core.schema.table import TableId
 
 ORDERS = TableId("shop", "orders")
@@ -21,7 +20,7 @@ def batch(*values: object) -> pa.RecordBatch:
     return pa.record_batch({"k": pa.array(values)})
 
 
-def write(path: str, *chunks: pa.RecordBatch) -> DataFile:
+def write(path: str, *chunks: pa.RecordBatch) -> StagedFile:
     return write_staged(path, iter([("1:1:", 5, each) for each in chunks]), iter(["facts"]))
 
 
@@ -43,8 +42,8 @@ def test_a_range_is_staged_in_one_commit_and_read_in_parts(tmp_path: Path) -> No
     ]
     assert [each.column("k").to_pylist() for each in read_staged(path, found[3].file, [1])] == [[3]]
     assert [each.column("k").to_pylist() for each in read_staged(path, found[1].file, [0])] == [["a"]]
-    other.remove([found[3].file])
-    other.remove([found[3].file])
+    other.remove([found[3]])
+    other.remove([found[3]])
     assert [each.rows for each in mine.look()] == [1]
     with pytest.raises(TransientError):
         read_staged(path, found[3].file, [0])
@@ -71,9 +70,9 @@ def test_a_range_takes_the_place_of_another_only_while_that_is_staged(tmp_path: 
     first, second, third = (write(path, batch(number)) for number in range(3))
     staged.add(first)
     staged.add(second, instead_of=first)
-    assert [each.file.path for each in staged.look()] == [second.path]
+    assert [each.file.path for each in staged.look()] == [second.file.path]
     staged.add(third, instead_of=first)
-    assert [each.file.path for each in staged.look()] == [second.path]
+    assert [each.file.path for each in staged.look()] == [second.file.path]
     assert len(list((tmp_path / "staged").glob("*.parquet"))) == 1, "no file is left"
 
 
@@ -111,9 +110,9 @@ def test_a_file_that_was_lost_holds_up_no_other_range(tmp_path: Path, caplog: py
     lost, there = write(path, batch(1)), write(path, batch(2))
     staged.add(lost)
     staged.add(there)
-    (tmp_path / "staged" / lost.path).unlink()
+    (tmp_path / "staged" / lost.file.path).unlink()
     for _ in range(2):
-        assert [each.file.path for each in staged.look()] == [there.path]
+        assert [each.file.path for each in staged.look()] == [there.file.path]
     assert caplog.text.count("A staged range is left out") == 1
 
 
@@ -122,8 +121,8 @@ def test_a_file_that_a_killed_process_left_is_removed_after_a_day(tmp_path: Path
     StagedRows(path, {}).create()
     left, fresh, there = (write(path, batch(number)) for number in range(3))
     StagedRows(path, {}).add(there)
-    for file in (left, there):
-        os.utime(tmp_path / "staged" / file.path, (0, 0))
+    for written in (left, there):
+        os.utime(tmp_path / "staged" / written.file.path, (0, 0))
     StagedRows(path, {}).create()
     found = {file.name for file in (tmp_path / "staged").glob("*.parquet")}
-    assert found == {fresh.path, there.path}
+    assert found == {fresh.file.path, there.file.path}

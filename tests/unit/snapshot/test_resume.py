@@ -16,8 +16,9 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.stores import range_log
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
+from cdc_core.lake.write.read_target import ReadTarget
 from cdc_core.lake.write.take_out import TakeOut
-from cdc_core.schema.table import TableId
+from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.snapshot.copy.plan import ALONE, batches, plan_gap, rows_per_range
 from cdc_core.snapshot.copy.resume import Resumption, resumption, written_before, written_since
 
@@ -29,6 +30,11 @@ SINCE, NOW = "100:110:103", "500:510:"
 @pytest.fixture
 def lake(tmp_path):
     return DeltaTable.create(str(tmp_path / "t"), SCHEMA, {})
+
+
+@pytest.fixture
+def target(lake):
+    return ReadTarget(TableSchema(T, 1, ()), lake, SCHEMA, None, False)
 
 
 def written(lake, *rows):
@@ -76,11 +82,11 @@ def test_the_last_attempt_is_the_one_of_the_highest_position_whatever_the_clocks
     assert log.read() == {T: [first, later]}
 
 
-def test_ranges_are_used_where_nothing_has_come_between(lake):
+def test_ranges_are_used_where_nothing_has_come_between(lake, target):
     file = written(lake, (1, "a", 1))
     recorded = [finished(10, 20, file), finished(0, 5)]
-    found = resumption(recorded, "m", NOW, 1000, lake)
-    assert found is not None and found.files == [file]
+    found = resumption(recorded, "m", NOW, 1000, target)
+    assert found is not None and [each.files for each in found.ranges] == [(), (file,)]
     assert found.gaps() == [(5, 10), (20, None)]
     for marks, visible, confirmed in (
         ("other", NOW, 1000),
@@ -88,22 +94,22 @@ def test_ranges_are_used_where_nothing_has_come_between(lake):
         ("m", NOW, 1001),
         ("m", NOW, None),
     ):
-        assert resumption(recorded, marks, visible, confirmed, lake) is None
-    assert resumption([], "m", NOW, 1000, lake) is None
-    assert resumption([*recorded, finished(15, 30)], "m", NOW, 1000, lake) is None
+        assert resumption(recorded, marks, visible, confirmed, target) is None
+    assert resumption([], "m", NOW, 1000, target) is None
+    assert resumption([*recorded, finished(15, 30)], "m", NOW, 1000, target) is None
 
 
-def test_a_range_without_its_files_is_read_again(lake):
+def test_a_range_without_its_files_is_read_again(lake, target):
     file = written(lake, (1, "a", 1))
     gone = replace(file, path="gone.parquet")
-    found = resumption([finished(0, 5, gone), finished(5, 10, file)], "m", NOW, 1000, lake)
+    found = resumption([finished(0, 5, gone), finished(5, 10, file)], "m", NOW, 1000, target)
     assert found is not None and found.gaps() == [(0, 5), (10, None)]
-    assert resumption([finished(0, 5, replace(file, size=file.size + 1))], "m", NOW, 1000, lake) is None
+    assert resumption([finished(0, 5, replace(file, size=file.size + 1))], "m", NOW, 1000, target) is None
 
 
-def test_of_several_attempts_the_last_counts(lake):
+def test_of_several_attempts_the_last_counts(target):
     older = finished(0, 5, since="50:60:", lsn=900)
-    found = resumption([older, finished(5, 10)], "m", NOW, 900, lake)
+    found = resumption([older, finished(5, 10)], "m", NOW, 900, target)
     assert found is not None and found.since == SINCE and found.gaps() == [(0, 5), (10, None)]
 
 

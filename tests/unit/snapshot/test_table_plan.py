@@ -25,11 +25,11 @@ LIMITS = RangeLimits(rows=1_000_000, parallel_jobs=1)
 
 
 def described(**given: Any) -> TableDescription:
-    facts = {"in_force": None, "keeps_gone_rows": False, "size": TableSize(400, 4_000_000), **given}
+    facts = {"size": TableSize(400, 4_000_000), **given}
     names = {"own_statement", "row_filter", "leaves"} & facts.keys()
     statements = TableStatements(TABLE, ("id", "body"), **{name: facts.pop(name) for name in names})
-    lake: Any = None
-    return TableDescription(statements, lake, None, **facts)
+    target: Any = None
+    return TableDescription(statements, target, **facts)
 
 
 def planned(description: TableDescription, earlier: EarlierAttempts | None = None) -> TablePlan:

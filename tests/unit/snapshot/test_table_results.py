@@ -60,8 +60,8 @@ def taken(monkeypatch):
         def described(table: TableSchema) -> Any:
             if preparing is not None and table is BAD:
                 raise preparing
-            lake = SimpleNamespace(discard=lambda files: discarded.append(table.id))
-            return SimpleNamespace(table=table, lake=lake, in_force=None, estimate=None)
+            target = SimpleNamespace(token=None, discard=lambda parts: discarded.append(table.id))
+            return SimpleNamespace(table=table, target=target, estimate=None)
 
         def describe(tables: Any, results: TableResults) -> Any:
             made = [results.attempt(table.id, lambda table=table: described(table)) for table in tables]
