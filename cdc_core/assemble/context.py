@@ -23,6 +23,7 @@ from cdc_core.engine import (
     state_file,
 )
 from cdc_core.lake import Owner, Storage, StreamReader, TypingPlan, reach, spark_settings
+from cdc_core.observe import ConnectorMetrics
 from cdc_core.postgres import OUTDATED_CATALOGUE, SessionFile, Sessions, SlotInfo, Source, place
 from cdc_core.schema import TableSchema
 from cdc_core.snapshot import SenderRenewal
@@ -39,7 +40,7 @@ class RunContext:
 
     ``told`` are the warnings about the source that were logged (``Source``), ``sessions`` the server's sessions that
     hold its claims, ``recorded`` reads the lake's record of the stream, ``renewal`` says when it is begun anew.
-    ``observers`` are those of the run in progress.
+    ``observers`` are those of the run in progress, ``counted`` are its metrics, once something counts.
 
     Methods raise CdcError, with a message and a remedy.
     """
@@ -50,6 +51,7 @@ class RunContext:
     recorded: StreamReader = field(default_factory=StreamReader, compare=False, repr=False)
     renewal: SenderRenewal = field(default_factory=SenderRenewal, compare=False, repr=False)
     observers: Observers = field(default_factory=Observers, compare=False, repr=False)
+    counted: list[ConnectorMetrics] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def name(self) -> str:

@@ -11,12 +11,18 @@ from cdc_core.observe import DATA_DOCS_FOLDER, metrics_of, pages_folder
 
 
 def meter(context: RunContext) -> Meter:
-    """The connector's meter, served if ``wal2lake.metrics.port`` is set. Raises ConfigError if it cannot be."""
+    """The connector's meter, served if ``wal2lake.metrics.port`` is set. Raises ConfigError if it cannot be.
+
+    All operations of a connector count in the same metrics.
+    """
+    if context.counted:
+        return Meter(context.counted[0])
     config = context.config
     observe = config.observe
     sites, tags = data_docs_sites(config), observe.custom_metric_tags
     address, is_required = (observe.metrics_host, observe.metrics_port), observe.metrics_required
-    return Meter(metrics_of(context.name, *address, sites, tags, is_required=is_required))
+    context.counted.append(metrics_of(context.name, *address, sites, tags, is_required=is_required))
+    return Meter(context.counted[0])
 
 
 def data_docs_sites(config: ConnectorConfig) -> list[Path]:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.observers import Observer
 from cdc_core.errors import ConfigError
+from cdc_core.extras import require
 from cdc_core.outbox import address
 from cdc_core.postgres import Finding, bad, good
 
@@ -18,7 +19,7 @@ def observed_run(context: RunContext) -> AbstractContextManager[None]:
 
 def observer_findings(context: RunContext) -> list[Finding]:
     """Return what ``check`` says of the observers."""
-    return [*_lineage_findings(context), *_alert_findings(context)]
+    return [*_lineage_findings(context), *_alert_findings(context), *_telemetry_findings(context)]
 
 
 def _opened(context: RunContext) -> list[Observer]:
@@ -31,7 +32,23 @@ def _opened(context: RunContext) -> list[Observer]:
         from cdc_core.assemble.alerts import AlertObserver
 
         observers.append(AlertObserver(context))
+    if context.config.telemetry.telemetry_otlp_endpoint:
+        require("otlp", "wal2lake.telemetry.otlp.endpoint")
+        from cdc_core.assemble.telemetry import TelemetryObserver
+
+        observers.append(TelemetryObserver(context))
     return observers
+
+
+def _telemetry_findings(context: RunContext) -> list[Finding]:
+    endpoint = context.config.telemetry.telemetry_otlp_endpoint
+    if not endpoint:
+        return []
+    try:
+        require("otlp", "wal2lake.telemetry.otlp.endpoint")
+    except ConfigError as error:
+        return [bad("telemetry", error.message, error.remedy)]
+    return _web_finding("telemetry", "wal2lake.telemetry.otlp.endpoint", endpoint, "Metrics and traces are sent to")
 
 
 def _alert_findings(context: RunContext) -> list[Finding]:
@@ -39,12 +56,15 @@ def _alert_findings(context: RunContext) -> list[Finding]:
     if not url:
         return []
     try:
-        text = url.reveal()
+        return _web_finding("alerts", "wal2lake.alerts.url", url.reveal(), "Alerts are posted to")
     except ConfigError as error:
         return [bad("alerts", error.message, error.remedy)]
-    if not text.startswith(("http://", "https://")):
-        return [bad("alerts", "wal2lake.alerts.url is no HTTP or HTTPS address.", "Set the URL of a webhook.")]
-    return [good("alerts", f"Alerts are posted to {address(text)}.")]
+
+
+def _web_finding(check: str, name: str, url: str, what: str) -> list[Finding]:
+    if not url.startswith(("http://", "https://")):
+        return [bad(check, f"{name} is no HTTP or HTTPS address.", "Set a URL that begins with https:// or http://.")]
+    return [good(check, f"{what} {address(url)}.")]
 
 
 def _lineage_findings(context: RunContext) -> list[Finding]:

@@ -21,6 +21,7 @@ from cdc_core.reconcile import ReconcileOptions
 from cdc_core.schema import SchemaOptions
 from cdc_core.selection import SelectionOptions
 from cdc_core.snapshot import SignalOptions, SnapshotOptions
+from cdc_core.telemetry import TelemetryOptions
 from cdc_core.types import TypeOptions
 
 # Attribute of ConnectorConfig → (heading in the documentation, options class), in the order of the data flow.
@@ -41,6 +42,7 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "reconcile": ("Comparison with the source", ReconcileOptions),
     "observe": ("Schedules and metrics", ObserveOptions),
     "lineage": ("Lineage", LineageOptions),
+    "telemetry": ("Telemetry", TelemetryOptions),
 }
 # Properties of Debezium 1.x that are translated rather than renamed: name → the property used instead.
 TRANSLATED = {"truncate.handling.mode": "skipped.operations"}

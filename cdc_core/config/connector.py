@@ -24,6 +24,7 @@ from cdc_core.reconcile import ReconcileOptions
 from cdc_core.schema import NameAdjustmentMode, SchemaOptions
 from cdc_core.selection import SelectionOptions
 from cdc_core.snapshot import SignalOptions, SnapshotOptions
+from cdc_core.telemetry import TelemetryOptions
 from cdc_core.types import TypeOptions
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class ConnectorConfig:
     reconcile: ReconcileOptions
     observe: ObserveOptions
     lineage: LineageOptions
+    telemetry: TelemetryOptions
     warnings: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = field(default=(), repr=False)
 

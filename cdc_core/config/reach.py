@@ -90,6 +90,7 @@ _BOTH = """
     wal2lake.snapshot.schedule.tables wal2lake.snapshot.schedule.timezone wal2lake.metrics.port
     wal2lake.metrics.required wal2lake.metrics.host
     custom.metric.tags
+    wal2lake.telemetry.otlp.endpoint wal2lake.telemetry.otlp.interval.seconds
     wal2lake.alerts.url wal2lake.alerts.after.seconds wal2lake.alerts.lag.bytes
     wal2lake.log.format wal2lake.dagster.owners wal2lake.dagster.tags
     openlineage.integration.enabled openlineage.integration.config.file.path openlineage.integration.job.namespace

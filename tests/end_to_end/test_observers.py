@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.support import otlp
 from tests.support.lake import lake_settings, write_properties
 from tests.support.openlineage import common, distinct, recorded, wrong
 from tests.support.waits import wait_until
@@ -54,6 +55,7 @@ def test_events_are_debeziums_and_name_the_lake_table(pg, program, tmp_path):
             "openlineage.integration.config.file.path": str(transport),
             "wal2lake.alerts.url": server.url,
             "wal2lake.alerts.after.seconds": "0",
+            "wal2lake.telemetry.otlp.endpoint": address,
             "wal2lake.quality.rule.small": "public.orders: after.amount < 1000",
             **SETTINGS,
             **lake_settings(tmp_path),
@@ -107,6 +109,14 @@ def test_events_are_debeziums_and_name_the_lake_table(pg, program, tmp_path):
         assert written(events) == [1, 2]
         assert "secret value" not in json.dumps(events)
         assert not any("secret value" in str(body) for _, _, body in server.posted)
+
+        # A trace of a round, and the metrics of all of them.
+        rounds = [span for span in otlp.spans(server) if span.name == "round"]
+        (merge, *_) = [span for span in otlp.spans(server) if span.parent_span_id == rounds[0].span_id]
+        assert merge.name == "merge public.orders" and otlp.attributes(merge)["wal2lake.inserted"] == 2
+        (lag,) = otlp.metrics(server)["wal2lake_lag_seconds"].histogram.data_points
+        assert lag.count >= 2 and lag.sum > 0
+        assert otlp.metrics(server)["debezium_metrics_RowsScanned"].gauge.data_points[0].as_double == 1
 
         # A run that ends by an error.
         pg.execute(database, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")

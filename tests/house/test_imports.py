@@ -30,7 +30,7 @@ ROWS = [
     {"cdc_core.schema", "cdc_core.spark", "cdc_core.offsets"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.observe", "cdc_core.described"},
-    {"cdc_core.lineage"},
+    {"cdc_core.lineage", "cdc_core.telemetry"},
     {"cdc_core.quality", "cdc_core.postgres"},
     {"cdc_core.lake"},
     {"cdc_core.snapshot"},
@@ -109,7 +109,8 @@ FLOORS = {
         {"destination", "signals", "observers"},
         {"context"},
         {"metrics", "slot_destination", "lineage", "alerts"},
-        {"notifications", "range_reads", "observed"},
+        {"notifications", "range_reads", "telemetry"},
+        {"observed"},
         {"lake_signals"},
         {"events", "sinks"},
         {"kafka", "own_rows"},
@@ -165,6 +166,7 @@ DOORS = {
         "cdc_core/lake/readers/duckdb_views.py",
     ),
     "yaml": ("cdc_core/quality/rule_files.py", "cdc_core/lineage/settings.py"),
+    "opentelemetry": ("cdc_core/telemetry/",),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }
 

@@ -24,7 +24,8 @@ DATABASE = Database(
 PROPERTIES = [declared for _, options in PACKAGES.values() for declared in properties_of(options).values()]
 # Texts and lists that hold no names of schemas, tables or columns. A new property is here, or says what it names.
 _TEXTS = """
-    wal2lake.alerts.url openlineage.integration.config.file.path openlineage.integration.job.namespace
+    wal2lake.alerts.url wal2lake.telemetry.otlp.endpoint
+    openlineage.integration.config.file.path openlineage.integration.job.namespace
     openlineage.integration.job.description openlineage.integration.job.tags openlineage.integration.job.owners
 database.hostname database.user database.password database.dbname database.sslcert database.sslkey
 database.sslpassword database.sslrootcert database.initial.statements slot.name slot.stream.params publication.name

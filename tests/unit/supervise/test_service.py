@@ -37,7 +37,9 @@ class Connector:
                 **properties,
             }.items()
         )
-        self.context = SimpleNamespace(sessions=Sessions(was_accepted=accepted), name="shop", config=self.config)
+        self.context = SimpleNamespace(
+            sessions=Sessions(was_accepted=accepted), name="shop", config=self.config, counted=[]
+        )
         self.name, self.slot, self.streams = "shop", "debezium", True
         self.faults, self.limits = list(faults), []
 
