@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,18 +10,16 @@ from typing import Protocol
 from cdc_core.engine import (
     DeliveredFilter,
     Meter,
+    OpenedSink,
     OwnRows,
     Proved,
     RecordedStream,
     RunFolder,
-    SignalTable,
-    Sink,
     TableRegistry,
     UnrecordedStream,
 )
-from cdc_core.lake import ChangelogPosition
 from cdc_core.postgres import Source
-from cdc_core.schema import PgType, TableId, TableSchema
+from cdc_core.schema import PgType, TableSchema
 from cdc_core.snapshot import Inbox, Notifier, OnNotification
 from cdc_core.spark import StartSession
 
@@ -55,15 +53,6 @@ class SinkParts:
     inbox: Inbox | None = None
     forward: Inbox | None = None
     should_stop: Callable[[], bool] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedSink:
-    """An open sink, the positions of the changelogs that it writes, and the signal table (or None)."""
-
-    sink: Sink
-    positions: Mapping[TableId, ChangelogPosition]
-    signals: SignalTable | None
 
 
 class SlotDestination(Protocol):

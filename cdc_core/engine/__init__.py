@@ -7,27 +7,23 @@ Reports   ``Until`` bounds a run. ``StreamReport``, ``RoundReport``, ``MergeRepo
           ``waiting_in_quarantine`` and ``paused_now``; ``SlotBacklog`` how far its slot is behind. ``judgements_of``,
           ``resuming`` and ``RENEWAL`` belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile``
           and ``state_file`` are what other processes see of a run.
-Reading   ``SlotReader`` receives (``BatchBounds``, ``WaitingChanges``), ``SegmentSorter`` sorts (``Tap``),
-          ``BatchBuilder`` makes batches (``SignalTable``, ``OwnRows``). ``TableRegistry`` describes
-          relations; ``DeliveredFilter``, ``DeliveredPlace`` and ``place_of`` leave out what another connector
-          delivered; ``Seen`` and ``IdleEnd`` tell how far the stream is. ``BrokenStreamError`` says that it cannot
-          continue.
+Reading   ``open_reader`` returns what receives a slot in batches (``WaitingChanges``), sorted by a ``SegmentSorter``
+          (``Tap``, ``OwnRows``). ``TableRegistry`` describes relations; ``DeliveredFilter``, ``DeliveredPlace`` and
+          ``place_of`` leave out what another connector delivered; ``Seen`` and ``IdleEnd`` tell how far the stream is.
+          ``BrokenStreamError`` says that it cannot continue.
 Start     ``ConnectorLake`` is the lake of one connector. ``RecordedStream`` and ``UnrecordedStream`` prove that a
           stream continues what a lake has: ``Continuity``, ``expect_server``, ``Handover``, ``Proved``,
-          ``LakeTakeover``, ``end_of_lake``. ``require_read``, ``require_rules``, ``misfits``, ``concerned``,
-          ``uncarried`` and ``judge_table`` are about single tables; ``table_findings``, ``lake_finding``,
+          ``LakeTakeover``, ``end_of_lake``. ``require_read``, ``require_rules``, ``misfits``, ``concerned``
+          and ``judge_table`` are about single tables; ``table_findings``, ``lake_finding``,
           ``folder_finding`` and ``java_finding`` are what ``check`` says.
 Stream    ``StreamRun`` hands batches to a ``Sink`` and confirms (``Confirmations``, ``Hooks``, ``Meter``,
-          ``connected``). ``LakeSink`` merges them (``Lake``, ``SourceWatch``), ``NoopSink`` discards them,
-          ``SignalSink`` and ``SinkBesideEvents`` add signals and events. ``TableRequests`` are requests of other
-          processes, which send them by ``ask_stream`` (``snapshot_of``); ``Backoff`` and ``is_retried`` decide what
-          follows from an error; ``needing_sender``, ``note_sender`` and ``with_new_senders`` begin a stream anew.
-Schema    ``SchemaVersions``, ``SchemaDecisions``, ``Pauses``, ``KnownTables``, ``Catalogue`` and ``CatalogueWatch``:
-          what follows from a change of the source.
+          ``connected``). A ``LakeSink`` (``open_lake_sink``) merges them, ``NoopSink`` discards them; ``with_signals``
+          (``SignalParts``) and ``SinkBesideEvents`` add signals and events, as an ``OpenedSink``. Other processes send
+          requests by ``ask_stream`` (``snapshot_of``); ``Backoff`` and ``is_retried`` decide what follows from an
+          error; ``needing_sender``, ``note_sender`` and ``with_new_senders`` begin a stream anew.
 Backfill  ``TableSnapshots`` reads whole tables: what a start requires (``read_required``), what is named
           (``read_named``, ``chosen_for_snapshot``). ``plan_ranges`` and ``read_ranges`` read tables in ranges
-          (``JobCallbacks``). ``LakeSnapshots``, ``BlockingSnapshots`` and ``resumed_progress`` are for signals;
-          ``replayed`` and ``require_replayable`` for a table that is merged again.
+          (``JobCallbacks``). ``replayed`` and ``require_replayable`` are for a table that is merged again.
 Files     ``EngineOptions``; ``RunFolder``, ``spark_scratch`` and ``scratch_of_command`` are temporary files of a run.
 
 A position is confirmed only after every row before it is durable; each commit contains its own position, so a run may
@@ -44,12 +40,9 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
-    from cdc_core.engine.backfill.blocking import BlockingSnapshots as BlockingSnapshots
     from cdc_core.engine.backfill.range_job import JobCallbacks as JobCallbacks
     from cdc_core.engine.backfill.range_job import plan_ranges as plan_ranges
     from cdc_core.engine.backfill.range_job import read_ranges as read_ranges
-    from cdc_core.engine.backfill.resumed import resumed_progress as resumed_progress
-    from cdc_core.engine.backfill.snapshots import LakeSnapshots as LakeSnapshots
     from cdc_core.engine.backfill.table_reads import chosen_for_snapshot as chosen_for_snapshot
     from cdc_core.engine.backfill.table_reads import read_named as read_named
     from cdc_core.engine.backfill.table_reads import read_required as read_required
@@ -58,8 +51,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.connector_status import waiting_in_quarantine as waiting_in_quarantine
     from cdc_core.engine.connector_status import with_lake_status as with_lake_status
     from cdc_core.engine.options import EngineOptions as EngineOptions
-    from cdc_core.engine.reading.batch_builder import BatchBuilder as BatchBuilder
-    from cdc_core.engine.reading.batch_builder import SignalTable as SignalTable
     from cdc_core.engine.reading.continuity import BrokenStreamError as BrokenStreamError
     from cdc_core.engine.reading.delivered import DeliveredFilter as DeliveredFilter
     from cdc_core.engine.reading.delivered import DeliveredPlace as DeliveredPlace
@@ -69,8 +60,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.reading.seen import Seen as Seen
     from cdc_core.engine.reading.segment_sorter import SegmentSorter as SegmentSorter
     from cdc_core.engine.reading.segment_sorter import Tap as Tap
-    from cdc_core.engine.reading.slot_reader import BatchBounds as BatchBounds
-    from cdc_core.engine.reading.slot_reader import SlotReader as SlotReader
     from cdc_core.engine.reading.slot_reader import WaitingChanges as WaitingChanges
     from cdc_core.engine.reading.tables import TableRegistry as TableRegistry
     from cdc_core.engine.reports import RENEWAL as RENEWAL
@@ -90,9 +79,8 @@ if TYPE_CHECKING:
     from cdc_core.engine.reports import Until as Until
     from cdc_core.engine.reports import judgements_of as judgements_of
     from cdc_core.engine.reports import resuming as resuming
-    from cdc_core.engine.round.lake import Lake as Lake
-    from cdc_core.engine.round.lake import SourceWatch as SourceWatch
     from cdc_core.engine.round.lake_sink import LakeSink as LakeSink
+    from cdc_core.engine.round.opening import open_lake_sink as open_lake_sink
     from cdc_core.engine.round.replays import replayed as replayed
     from cdc_core.engine.round.replays import require_replayable as require_replayable
     from cdc_core.engine.run_folder import RunFolder as RunFolder
@@ -101,12 +89,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.run_state import WaitingFile as WaitingFile
     from cdc_core.engine.run_state import WaitingRun as WaitingRun
     from cdc_core.engine.run_state import state_file as state_file
-    from cdc_core.engine.schema.catalogue import Catalogue as Catalogue
-    from cdc_core.engine.schema.catalogue_watch import CatalogueWatch as CatalogueWatch
-    from cdc_core.engine.schema.decisions import SchemaDecisions as SchemaDecisions
-    from cdc_core.engine.schema.known_tables import KnownTables as KnownTables
-    from cdc_core.engine.schema.pauses import Pauses as Pauses
-    from cdc_core.engine.schema.versions import SchemaVersions as SchemaVersions
     from cdc_core.engine.scratch import scratch_of_command as scratch_of_command
     from cdc_core.engine.scratch import spark_scratch as spark_scratch
     from cdc_core.engine.start.continuity import Continuity as Continuity
@@ -116,7 +98,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.start.held import require_read as require_read
     from cdc_core.engine.start.misfits import concerned as concerned
     from cdc_core.engine.start.misfits import misfits as misfits
-    from cdc_core.engine.start.misfits import uncarried as uncarried
     from cdc_core.engine.start.places import folder_finding as folder_finding
     from cdc_core.engine.start.places import java_finding as java_finding
     from cdc_core.engine.start.places import lake_finding as lake_finding
@@ -136,28 +117,25 @@ if TYPE_CHECKING:
     from cdc_core.engine.stream.meter import Meter as Meter
     from cdc_core.engine.stream.meter import connected as connected
     from cdc_core.engine.stream.noop import NoopSink as NoopSink
+    from cdc_core.engine.stream.opening import OpenedSink as OpenedSink
+    from cdc_core.engine.stream.opening import SignalParts as SignalParts
+    from cdc_core.engine.stream.opening import open_reader as open_reader
+    from cdc_core.engine.stream.opening import with_signals as with_signals
     from cdc_core.engine.stream.recovery import Backoff as Backoff
     from cdc_core.engine.stream.recovery import is_retried as is_retried
     from cdc_core.engine.stream.renewed import needing_sender as needing_sender
     from cdc_core.engine.stream.renewed import note_sender as note_sender
     from cdc_core.engine.stream.renewed import with_new_senders as with_new_senders
-    from cdc_core.engine.stream.requests import TableRequests as TableRequests
     from cdc_core.engine.stream.run import Hooks as Hooks
     from cdc_core.engine.stream.run import Sink as Sink
     from cdc_core.engine.stream.run import StreamRun as StreamRun
-    from cdc_core.engine.stream.signal_sink import SignalSink as SignalSink
 
 lazily(
     __name__,
     {
         "Backoff": "stream.recovery",
-        "BatchBounds": "reading.slot_reader",
-        "BatchBuilder": "reading.batch_builder",
         "BatchReport": "reports",
-        "BlockingSnapshots": "backfill.blocking",
         "BrokenStreamError": "reading.continuity",
-        "Catalogue": "schema.catalogue",
-        "CatalogueWatch": "schema.catalogue_watch",
         "Confirmations": "stream.confirmations",
         "ConnectorLake": "connector_lake",
         "Continuity": "start.continuity",
@@ -170,18 +148,15 @@ lazily(
         "JobCallbacks": "backfill.range_job",
         "KafkaStatus": "reports",
         "KafkaTopic": "reports",
-        "KnownTables": "schema.known_tables",
-        "Lake": "round.lake",
         "LakeJudgement": "reports",
         "LakeSink": "round.lake_sink",
-        "LakeSnapshots": "backfill.snapshots",
         "LakeTakeover": "start.takeover",
         "MergeReport": "reports",
         "Meter": "stream.meter",
         "NoopSink": "stream.noop",
+        "OpenedSink": "stream.opening",
         "OwnRows": "reading.own_rows",
         "OwnTableStatus": "reports",
-        "Pauses": "schema.pauses",
         "Proved": "start.handover",
         "RENEWAL": "reports",
         "ReachedFile": "run_state",
@@ -190,23 +165,17 @@ lazily(
         "RereadsFile": "run_state",
         "RoundReport": "reports",
         "RunFolder": "run_folder",
-        "SchemaDecisions": "schema.decisions",
-        "SchemaVersions": "schema.versions",
         "Seen": "reading.seen",
         "SegmentSorter": "reading.segment_sorter",
-        "SignalSink": "stream.signal_sink",
-        "SignalTable": "reading.batch_builder",
+        "SignalParts": "stream.opening",
         "Sink": "stream.run",
         "SinkBesideEvents": "stream.beside",
         "SlotBacklog": "reports",
-        "SlotReader": "reading.slot_reader",
-        "SourceWatch": "round.lake",
         "Status": "reports",
         "StreamReport": "reports",
         "StreamRun": "stream.run",
         "StreamStatus": "reports",
         "TableRegistry": "reading.tables",
-        "TableRequests": "stream.requests",
         "TableSnapshots": "backfill.table_snapshots",
         "TableStatus": "reports",
         "Tap": "reading.segment_sorter",
@@ -230,6 +199,8 @@ lazily(
         "misfits": "start.misfits",
         "needing_sender": "stream.renewed",
         "note_sender": "stream.renewed",
+        "open_lake_sink": "round.opening",
+        "open_reader": "stream.opening",
         "paused_now": "status",
         "place_of": "reading.delivered",
         "plan_ranges": "backfill.range_job",
@@ -240,7 +211,6 @@ lazily(
         "require_read": "start.held",
         "require_replayable": "round.replays",
         "require_rules": "start.rules",
-        "resumed_progress": "backfill.resumed",
         "resuming": "reports",
         "scratch_of_command": "scratch",
         "snapshot_of": "stream.ask",
@@ -248,9 +218,9 @@ lazily(
         "spark_scratch": "scratch",
         "state_file": "run_state",
         "table_findings": "start.findings",
-        "uncarried": "start.misfits",
         "waiting_in_quarantine": "connector_status",
         "with_lake_status": "connector_status",
         "with_new_senders": "stream.renewed",
+        "with_signals": "stream.opening",
     },
 )

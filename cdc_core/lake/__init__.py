@@ -13,8 +13,7 @@ A round      A ``SliceOrder`` says what to append (``SpoolFiles``, ``Reached``) 
              (``MergeOrder``, ``Replay``) in which schema version (``TargetSchema``) after which snapshot
              (``SnapshotInForce``). ``run_orders`` gives back a ``SliceOutcome`` for each (``Applied``,
              ``QuarantineReport``, ``WAITS_FOR_EARLIER``); ``run_upkeep`` maintains a table meanwhile (``UpkeepOrder``,
-             ``UpkeepDone``, ``long_merges``). ``Work`` and ``SliceTask`` are how they run, of ``LakeTables`` and
-             ``LakeWriter``.
+             ``UpkeepDone``, ``long_merges``). ``Work`` and ``SliceTask`` are how they run.
 Chunks       ``ChunkTask`` writes a ``ChunkOrder`` of ``ChunkFile`` between two rounds, into the table of a ``Merge``,
              and returns a ``ChunkOutcome``. ``StagedRows``, ``StagedFile`` and ``write_staged`` are rows that wait for
              that.
@@ -36,8 +35,7 @@ Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``
              ``last_row``, ``expire_rows``); ``NotificationLog`` (``NotificationRow``) and ``record_topics``.
 Readers      ``open_lake`` opens a lake for programs that read it (``OpenedLake``): ``ConsistentTables`` and
              ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` and
-             ``register`` for Spark. ``maintain_tables`` compacts and cleans (``MaintainReport``,
-             ``MaintenanceResult``).
+             ``register`` for Spark. ``maintain_tables`` compacts and cleans (``MaintainReport``).
 
 Durability: what an operation returns is committed, with the position that it reached in the same commit. So every
 operation may be repeated, by the same run or another one, and does nothing the second time; one that meets another
@@ -107,7 +105,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.slice.jobs import long_merges as long_merges
     from cdc_core.lake.slice.jobs import run_orders as run_orders
     from cdc_core.lake.slice.jobs import run_upkeep as run_upkeep
-    from cdc_core.lake.slice.lake_tables import LakeTables as LakeTables
     from cdc_core.lake.slice.order import Merge as Merge
     from cdc_core.lake.slice.order import MergeOrder as MergeOrder
     from cdc_core.lake.slice.order import Replay as Replay
@@ -120,7 +117,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.slice.task import SliceTask as SliceTask
     from cdc_core.lake.slice.upkeep import UpkeepDone as UpkeepDone
     from cdc_core.lake.slice.upkeep import UpkeepOrder as UpkeepOrder
-    from cdc_core.lake.slice.write import LakeWriter as LakeWriter
     from cdc_core.lake.spark.data_source import LakeDataSource as LakeDataSource
     from cdc_core.lake.spark.register import register as register
     from cdc_core.lake.stores.changelog import Reached as Reached
@@ -163,7 +159,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.stores.topics import record_topics as record_topics
     from cdc_core.lake.table import LakeTable as LakeTable
     from cdc_core.lake.table import TablePosition as TablePosition
-    from cdc_core.lake.write.maintain import MaintenanceResult as MaintenanceResult
     from cdc_core.lake.write.maintain_tables import MaintainReport as MaintainReport
     from cdc_core.lake.write.maintain_tables import maintain_tables as maintain_tables
     from cdc_core.lake.write.read_table import ReadTables as ReadTables
@@ -199,11 +194,8 @@ lazily(
         "LakePaths": "paths",
         "LakePosition": "positions",
         "LakeTable": "table",
-        "LakeTables": "slice.lake_tables",
-        "LakeWriter": "slice.write",
         "LastCommit": "stores.stream_log",
         "MaintainReport": "write.maintain_tables",
-        "MaintenanceResult": "write.maintain",
         "Merge": "slice.order",
         "MergeOrder": "slice.order",
         "NewFiles": "write.read_target",

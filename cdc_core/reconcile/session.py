@@ -18,8 +18,6 @@ from cdc_core.lake import (
     ChangelogCheck,
     KeyedRepair,
     LakeTable,
-    LakeTables,
-    LakeWriter,
     ReconciliationLog,
     Records,
     SliceTask,
@@ -169,10 +167,9 @@ class Reconciler:
         """Open what repairs tables, beside a run or without one."""
         lake = self.lake
         with self.run_folder() as folder, closing(ChunkConnection(lake.postgres)) as connection:
-            writer = LakeWriter.of(lake.options, folder.path, folder.owner, self.index)
             checks = lake.checks(TableRegistry(source.catalog, source.includes(), tables))
-            lakes = LakeTables.of(lake.options)
-            task = SliceTask(folder.owner.run, lake.scope, lake.paths, lake.plan, checks, lakes, writer)
+            where = lake.paths, lake.scope, lake.plan
+            task = SliceTask.of(lake.options, *where, checks, folder.path, folder.owner, self.index)
             repair = KeyedRepair(task, folder.path, self.options.reconcile_wait_seconds)
             yield RepairRun(source, bounds, comparisons, changelogs, repair, connection)
 

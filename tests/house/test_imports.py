@@ -111,7 +111,6 @@ FLOORS = {
         {"metrics", "slot_destination", "lineage", "alerts"},
         {"notifications", "range_reads", "telemetry"},
         {"observed"},
-        {"lake_signals"},
         {"events", "sinks"},
         {"kafka", "own_rows"},
         {"beside"},

@@ -13,14 +13,15 @@ from cdc_core.assemble.operations import stream
 from cdc_core.assemble.operations.initial_snapshot import initial_snapshot
 from cdc_core.assemble.own_rows import own_rows
 from cdc_core.assemble.signals.own_file import own_signals
-from cdc_core.assemble.sinks import open_lake_sink
-from cdc_core.assemble.slot_destination import OpenedSink, SinkParts, SlotStart
+from cdc_core.assemble.sinks import opened_with_signals
+from cdc_core.assemble.slot_destination import SinkParts, SlotStart
 from cdc_core.engine import (
     Continuity,
     DeliveredFilter,
     Hooks,
     LakeTakeover,
     Meter,
+    OpenedSink,
     Proved,
     RecordedStream,
     Status,
@@ -169,7 +170,7 @@ class LakeDestination(Destination):
 
     def open_sink(self, parts: SinkParts) -> OpenedSink:
         """Open the sink, with the signals of its channels."""
-        return open_lake_sink(self._context, parts)
+        return opened_with_signals(self._context, parts)
 
     def show_rows(self, meter: Meter, tables: Sequence[TableSchema]) -> None:
         """Show what is in quarantine at the start of a stream, if metrics are served."""

@@ -9,8 +9,8 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.destination import Destination, SnapshotCall, StreamCall
 from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.operations import stream
-from cdc_core.assemble.slot_destination import OpenedSink, SinkParts, SlotStart
-from cdc_core.engine import Hooks, Meter, NoopSink, Proved, StreamReport, Until, with_new_senders
+from cdc_core.assemble.slot_destination import SinkParts, SlotStart
+from cdc_core.engine import Hooks, Meter, NoopSink, OpenedSink, Proved, StreamReport, Until, with_new_senders
 from cdc_core.postgres import Source
 from cdc_core.schema import TableSchema
 from cdc_core.snapshot import Notifier, OnNotification, SnapshotReport, mode_actions

@@ -15,14 +15,11 @@ from cdc_core.assemble.metrics import meter
 from cdc_core.assemble.slot_destination import SinkParts, SlotDestination, SlotStart
 from cdc_core.engine import (
     RENEWAL,
-    BatchBounds,
-    BatchBuilder,
     BrokenStreamError,
     Confirmations,
     Hooks,
     Meter,
     SegmentSorter,
-    SlotReader,
     StreamReport,
     StreamRun,
     TableRegistry,
@@ -30,9 +27,9 @@ from cdc_core.engine import (
     connected,
     needing_sender,
     note_sender,
+    open_reader,
 )
 from cdc_core.errors import SourceError, UnreachableError
-from cdc_core.lake import Spool
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import Connection, HeartbeatAction, ReplicationStream, Source
 from cdc_core.schema import TableSchema, streamed
@@ -93,7 +90,6 @@ def _drain(run: _Stream, at: Lsn, until: Until, hooks: Hooks, call: StreamCall, 
     catalog.types.remember(start.types)
     registry = TableRegistry(catalog, source.includes(), [streamed(table) for table in run.tables])
     describe = context.observers.describing(registry.describe)
-    bounds = BatchBounds(engine.batch_max_rows, engine.batch_max_bytes, engine.spool_max_bytes)
     others = [destination.beside(source, run.tables) for destination in context.destinations[1:]]
     beside = others[0] if others else Beside()
     with context.run_folder() as folder:
@@ -104,13 +100,15 @@ def _drain(run: _Stream, at: Lsn, until: Until, hooks: Hooks, call: StreamCall, 
         with (
             closing(opened.sink),
             closing(_connected(run)) as replication,
-            SlotReader(
+            open_reader(
                 replication,
                 SegmentSorter(describe, start.recorded.watch(), beside.tap, start.delivered, start.own_rows),
-                BatchBuilder(Spool(folder.path, folder.owner), context.plan, opened.positions, opened.signals),
-                bounds,
+                opened,
+                engine,
+                context.plan,
+                folder,
                 source.translator(catalog, run.tables, folder.path),
-                on_lost=source.abandon,
+                source.abandon,
             ) as reader,
             beside.running(),
         ):

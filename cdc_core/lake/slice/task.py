@@ -18,15 +18,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from cdc_core import failpoints
 from cdc_core.errors import CdcError, LakeError, NotUtf8Error, UnreadableError
 from cdc_core.lake.checks.table_checks import TableChecks
 from cdc_core.lake.index.key_positions import IndexesMissingError
 from cdc_core.lake.maintenance.compaction import maintain_briefly
+from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.row_keys import merge_key
+from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.slice.absent_rows import Expectation
 from cdc_core.lake.slice.append import Appended, ChangelogWriter
@@ -59,6 +62,26 @@ class SliceTask:
     writer: LakeWriter
     partly_read: frozenset[TableId] = frozenset()
     armed: failpoints.Armed | None = field(default_factory=failpoints.armed)
+
+    @classmethod
+    def of(
+        cls,
+        options: LakeOptions,
+        paths: LakePaths,
+        scope: str,
+        plan: TypingPlan,
+        checks: TableChecks,
+        folder: Path,
+        owner: Owner,
+        index: Path,
+        partly_read: frozenset[TableId] = frozenset(),
+    ) -> SliceTask:
+        """Create it from the options.
+
+        ``folder`` is for the temporary files of the run ``owner``, ``index`` that of key indexes on this machine.
+        """
+        writer = LakeWriter.of(options, folder, owner, index)
+        return cls(owner.run, scope, paths, plan, checks, LakeTables.of(options), writer, partly_read)
 
     @property
     def changelogs(self) -> ChangelogWriter:
