@@ -29,16 +29,28 @@ class ConnectSchema:
     items: ConnectSchema | None = None
     keys: ConnectSchema | None = None
 
+    @property
+    def element(self) -> ConnectSchema:
+        """The schema of an array's or a map's values; only for these types."""
+        assert self.items is not None
+        return self.items
+
+    @property
+    def map_key(self) -> ConnectSchema:
+        """The schema of a map's keys; only for this type."""
+        assert self.keys is not None
+        return self.keys
+
     def to_dict(self, field: str | None = None) -> dict[str, Any]:
         """Return the form of Connect's JsonConverter; ``field`` is the schema's field name in a struct."""
         out: dict[str, Any] = {"type": self.type}
         if self.type == "struct":
             out["fields"] = [schema.to_dict(name) for name, schema in self.fields]
-        if self.type == "map" and self.keys is not None and self.items is not None:
-            out["keys"] = self.keys.to_dict()
-            out["values"] = self.items.to_dict()
-        if self.type == "array" and self.items is not None:
-            out["items"] = self.items.to_dict()
+        if self.type == "map":
+            out["keys"] = self.map_key.to_dict()
+            out["values"] = self.element.to_dict()
+        if self.type == "array":
+            out["items"] = self.element.to_dict()
         out["optional"] = self.optional
         if self.name is not None:
             out["name"] = self.name

@@ -45,11 +45,9 @@ def arrow_type(schema: ConnectSchema) -> pa.DataType:
     if schema.type == "struct":
         return pa.struct([pa.field(name, arrow_type(field)) for name, field in schema.fields])
     if schema.type == "array":
-        assert schema.items is not None
-        return pa.list_(arrow_type(schema.items))
+        return pa.list_(arrow_type(schema.element))
     if schema.type == "map":
-        assert schema.items is not None and schema.keys is not None
-        return pa.map_(arrow_type(schema.keys), arrow_type(schema.items))
+        return pa.map_(arrow_type(schema.map_key), arrow_type(schema.element))
     return _ARROW[schema.type]
 
 
@@ -65,6 +63,12 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def connect_schema(self) -> ConnectSchema:
+        """The schema; only for data that have one."""
+        assert self.schema is not None
+        return self.schema
 
     @property
     def is_struct(self) -> bool:
@@ -148,7 +152,7 @@ def _python(schema: ConnectSchema, value: Any) -> Any:
         "float": lambda: float(value),
         "double": lambda: float(value),
         "struct": lambda: {name: _python(field, value.get(name)) for name, field in schema.fields},
-        "array": lambda: [_python(schema.items or schema, item) for item in value],
+        "array": lambda: [_python(schema.element, item) for item in value],
         "map": lambda: list(value.items()) if isinstance(value, dict) else value,
     }
     return nested.get(schema.type, lambda: value)()

@@ -193,19 +193,21 @@ def _struct_parts(array: pa.StructArray, schema: ConnectSchema) -> Parts:
 
 
 def _list(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
-    assert schema.items is not None
     lengths = pc.fill_null(pc.list_value_length(array), 0)
-    items = to_json(array.flatten(), schema.items)
+    items = to_json(array.flatten(), schema.element)
     return _keeping_nulls(array, _bracketed(items, lengths, "[", "]"))
 
 
 def _map(array: pa.MapArray, schema: ConnectSchema) -> pa.LargeStringArray:
-    assert schema.keys is not None and schema.items is not None
     entries = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
     lengths = pc.fill_null(pc.list_value_length(entries), 0)
     keys, values = entries.flatten().flatten()
-    named = schema.keys.type == "string"
-    parts: list[str | pa.Array] = [to_json(keys, schema.keys), ":" if named else ",", to_json(values, schema.items)]
+    named = schema.map_key.type == "string"
+    parts: list[str | pa.Array] = [
+        to_json(keys, schema.map_key),
+        ":" if named else ",",
+        to_json(values, schema.element),
+    ]
     pairs = join(parts if named else ["[", *parts, "]"], len(keys))
     return _keeping_nulls(array, _bracketed(pairs, lengths, *("{}" if named else "[]")))
 

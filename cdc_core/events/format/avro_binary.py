@@ -33,8 +33,7 @@ def encoded(data: Data, rules: AvroRules) -> pa.Array:
 
 def encoded_parts(data: Data, rules: AvroRules) -> Parts:
     """As ``encoded``, before the parts are joined: those of a record's fields are joined once, with all around them."""
-    schema = data.schema
-    assert schema is not None
+    schema = data.connect_schema
     data = data.filled()
     absent = data.values.null_count
     if not schema.optional:
@@ -61,8 +60,7 @@ def anything_parts(data: Data) -> Parts:
 
     These are texts, and maps whose values are null, texts or such maps. Raises RecordError for others.
     """
-    schema = data.schema
-    assert schema is not None
+    schema = data.connect_schema
     if schema.type == "string":
         return [b"\x00" * 6 + b"\x02", *_value_parts(data.values, STRING, AvroRules()), b"\x00" * 2]
     parts: Parts = [b"\x00" * 8 + b"\x02", varints(np.array([len(schema.fields)]))[0].as_py()]
@@ -144,9 +142,8 @@ def _value_parts(values: pa.Array, schema: ConnectSchema, rules: AvroRules) -> P
 
 def _column_parts(values: pa.Array, schema: ConnectSchema, rules: AvroRules) -> Parts:
     if schema.type == "array":
-        assert schema.items is not None
         lengths = pc.list_value_length(values).to_numpy()
-        return [_blocks(encoded(Data(schema.items, values.flatten()), rules), lengths)]
+        return [_blocks(encoded(Data(schema.element, values.flatten()), rules), lengths)]
     if schema.type == "map":
         return [_map(values, schema, rules)]
     if schema.type not in ("string", "bytes"):
@@ -165,13 +162,12 @@ def _plain(values: pa.Array, kind: str) -> pa.Array:
 
 
 def _map(values: pa.Array, schema: ConnectSchema, rules: AvroRules) -> pa.Array:
-    assert schema.items is not None and schema.keys is not None
     kind = pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)]))
     entries = values.cast(kind)
     keys, items = entries.flatten().flatten()
     # The keys of an Avro map are texts, not unions.
-    key = schema.keys.replace(optional=False) if rules.is_map(schema) else schema.keys
-    parts = [*encoded_parts(Data(key, keys), rules), *encoded_parts(Data(schema.items, items), rules)]
+    key = schema.map_key.replace(optional=False) if rules.is_map(schema) else schema.map_key
+    parts = [*encoded_parts(Data(key, keys), rules), *encoded_parts(Data(schema.element, items), rules)]
     pairs = joined(parts, len(keys))
     return _blocks(pairs, pc.list_value_length(entries).to_numpy())
 

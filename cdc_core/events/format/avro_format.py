@@ -109,11 +109,11 @@ class AvroFormat:
         return {"subject": used.subject, "version": version, "id": used.id, "schema": used.schema}
 
     def _messages(self, data: Data, batch: EventBatch, rows: np.ndarray) -> pa.Array:
-        assert data.schema is not None
-        if data.schema.name in MISFITS:
+        own = data.connect_schema
+        if own.name in MISFITS:
             raise RecordError("A value has no schema that fits it, which Avro needs.")
-        is_anything = data.schema.name == SCHEMALESS
-        schema = ANYTHING if is_anything else self._schema(data.schema)
+        is_anything = own.name == SCHEMALESS
+        schema = ANYTHING if is_anything else self._schema(own)
         topics = batch.topic.take(pa.array(rows)).dictionary_encode()
         heads = []
         codes = topics.indices.to_numpy()

@@ -50,7 +50,7 @@ class AvroRules:
 
     def is_map(self, schema: ConnectSchema) -> bool:
         """Whether a map is an Avro map; otherwise it is an array of records with key and value."""
-        keys = schema.keys
+        keys = schema.map_key
         return keys is not None and keys.type == "string" and (not keys.optional or self.optional_map_keys)
 
     def name(self, name: str) -> str:
@@ -148,8 +148,7 @@ class _Maker:
 
     def _other(self, schema: ConnectSchema, space: str) -> Any:
         if schema.type == "array":
-            assert schema.items is not None
-            return self._described({"type": "array", "items": self.make(schema.items, space)}, schema)
+            return self._described({"type": "array", "items": self.make(schema.element, space)}, schema)
         if schema.type == "map":
             return self._described(self._map(schema, space), schema)
         out = {"type": _PRIMITIVES[schema.type]}
@@ -157,14 +156,13 @@ class _Maker:
         return out["type"] if len(out) == 1 else out
 
     def _map(self, schema: ConnectSchema, space: str) -> dict[str, Any]:
-        assert schema.items is not None and schema.keys is not None
         if self._rules.is_map(schema):
-            return {"type": "map", "values": self.make(schema.items, space)}
+            return {"type": "map", "values": self.make(schema.element, space)}
         own_space, name = (_SPACE, "MapEntry") if schema.name is None else self._names(schema.name)
         entry: dict[str, Any] = {"type": "record", "name": name}
         if own_space != space:
             entry["namespace"] = own_space
-        pairs = (("key", schema.keys), ("value", schema.items))
+        pairs = (("key", schema.map_key), ("value", schema.element))
         entry["fields"] = [self._field(side, field, own_space) for side, field in pairs]
         if schema.name is not None:
             entry["connect.internal.type"] = "MapEntry"
@@ -204,12 +202,14 @@ class _Maker:
             return None
         if schema.type == "bytes":
             return bytes(value).decode("latin-1")
-        if schema.type == "array" and schema.items is not None:
-            return [self._default(schema.items, item) for item in value]
+        if schema.type == "array":
+            return [self._default(schema.element, item) for item in value]
         if schema.type == "struct":
             return {self._rules.name(name): self._default(field, value.get(name)) for name, field in schema.fields}
-        if schema.type == "map" and schema.items is not None and schema.keys is not None:
-            pairs = [(self._default(schema.keys, item), self._default(schema.items, mapped)) for item, mapped in value]
+        if schema.type == "map":
+            pairs = [
+                (self._default(schema.map_key, item), self._default(schema.element, mapped)) for item, mapped in value
+            ]
             return dict(pairs) if self._rules.is_map(schema) else [list(pair) for pair in pairs]
         return value
 

@@ -167,8 +167,7 @@ class CloudEventsFormat:
         """Add op, the fields of source, and those of transaction, null without one."""
         rows = len(data)
         add(_extension("op"), STRING, self._meta(data, batch, "op").values.cast(TEXT))
-        assert source.schema is not None
-        for (name, field), column in zip(source.schema.fields, source.columns(), strict=True):
+        for (name, field), column in zip(source.connect_schema.fields, source.columns(), strict=True):
             values = Data(field, column).filled().values
             add(_extension(name), *_attribute(field, values, field.optional))
         block = self._meta(data, batch, "transaction", optional=True)
@@ -179,8 +178,7 @@ class CloudEventsFormat:
 
     def _content(self, data: Data, batch: EventBatch, source: Data) -> Data:
         """Return ``before`` and ``after``; with metadata from headers, all fields of the value."""
-        assert data.schema is not None
-        kept = data.schema.fields
+        kept = data.connect_schema.fields
         if not self._origin.headers:
             kept = tuple((name, field) for name, field in kept if name in ("before", "after"))
         columns = [part.filled().values for name, _ in kept if (part := data.field(name)) is not None]

@@ -61,16 +61,14 @@ class JsonFormat:
         return join(self._payload_parts(data), len(data))
 
     def _payload_parts(self, data: Data) -> Parts:
-        schema = data.schema
-        assert schema is not None
+        schema = data.connect_schema
         if schema.name in MISFITS:
             raise RecordError(_MISFIT)
         if data.values.null_count and not schema.optional and (schema.default is None or not self._defaults):
             raise RecordError(f"A value is null whose schema {schema.name or schema.type} is required.")
         if self._numeric:
             data = _numeric(data)
-            assert data.schema is not None
-            schema = data.schema
+            schema = data.connect_schema
         return json_parts(data.values, schema if self._defaults else _without_defaults(schema))
 
     def shown(self, encoded: pa.Array) -> pa.Array:
@@ -142,8 +140,7 @@ def _without_defaults(schema: ConnectSchema) -> ConnectSchema:
 
 def _numeric(data: Data) -> Data:
     """Replace decimals by their digits, under a schema whose values are written as they are."""
-    schema = data.schema
-    assert schema is not None
+    schema = data.connect_schema
     if schema.name == DECIMAL:
         numbers = each(data.values, lambda value: str(decimal_of(value, schema)), TEXT)
         if schema.default is not None:
@@ -155,10 +152,10 @@ def _numeric(data: Data) -> Data:
         ]
         fields = tuple((name, part.schema or schema) for (name, _), part in zip(schema.fields, parts, strict=True))
         return struct(schema.replace(fields=fields), [part.values for part in parts], data.valid)
-    if schema.type == "array" and schema.items is not None and _has_decimals(schema.items):
+    if schema.type == "array" and _has_decimals(schema.element):
         offsets = np.zeros(len(data) + 1, dtype=np.int64)
         np.cumsum(pc.fill_null(pc.list_value_length(data.values), 0).to_numpy(), out=offsets[1:])
-        items = _numeric(Data(schema.items, data.values.flatten()))
+        items = _numeric(Data(schema.element, data.values.flatten()))
         mask = None if data.valid.all() else pa.array(~data.valid)
         lists = pa.LargeListArray.from_arrays(pa.array(offsets), items.values, mask=mask)
         return Data(schema.replace(items=items.schema), lists)

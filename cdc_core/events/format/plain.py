@@ -173,12 +173,10 @@ def _nested_text(value: Any, schema: ConnectSchema) -> str:
         # Fields as Struct.get returns them: with the default of their schema.
         values = {name: default_of(field) if value[name] is None else value[name] for name, field in schema.fields}
         return "{" + ",".join(f'"{name}":{inner(values[name], field)}' for name, field in schema.fields) + "}"
-    assert schema.items is not None
-    items = schema.items
+    items = schema.element
     if schema.type == "array":
         return "[" + ",".join(inner(item, items) for item in value) + "]"
-    assert schema.keys is not None
-    keys = schema.keys
+    keys = schema.map_key
     return "{" + ",".join(f"{inner(item, keys)}:{inner(mapped, items)}" for item, mapped in value) + "}"
 
 
@@ -189,11 +187,11 @@ def _text(value: Any, schema: ConnectSchema) -> str:
         # Java leaves fields out that are null.
         shown = (f"{name}={_text(value[name], field)}" for name, field in schema.fields if value[name] is not None)
         return "Struct{" + ",".join(shown) + "}"
-    if schema.type == "array" and schema.items is not None:
-        items = schema.items
+    if schema.type == "array":
+        items = schema.element
         return "[" + ", ".join(_or_null(item, items) for item in value) + "]"
-    if schema.type == "map" and schema.items is not None and schema.keys is not None:
-        items, keys = schema.items, schema.keys
+    if schema.type == "map":
+        items, keys = schema.element, schema.map_key
         pairs = (f"{_text(item, keys)}={_or_null(mapped, items)}" for item, mapped in value)
         return "{" + ", ".join(pairs) + "}"
     if schema.type == "bytes" and schema.name != DECIMAL:

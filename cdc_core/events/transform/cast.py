@@ -61,15 +61,13 @@ class Cast:
         for at, (name, field) in enumerate(schema.fields):
             if name in self._fields:
                 made = _cast(Data(field, columns[at]), self._fields[name])
-                assert made.schema is not None
-                fields[at], columns[at] = (name, made.schema), made.values
+                fields[at], columns[at] = (name, made.connect_schema), made.values
         changed = basics(schema, fields).replace(optional=schema.optional)
         return [self._side.put(batch, with_fields(changed, columns, len(batch)))]
 
 
 def _cast(data: Data, kind: str, *, whole: bool = False) -> Data:
-    source = data.schema
-    assert source is not None
+    source = data.connect_schema
     if source.type not in _FROM:
         if data.valid.any():
             raise RecordError(f"Cast does not convert {source.type}.")

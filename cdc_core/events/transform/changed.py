@@ -45,9 +45,8 @@ class ExtractChangedRecordState:
 
 def _differences(before: Data, after: Data) -> np.ndarray:
     """bool[N, fields]: whether a field differs."""
-    assert after.schema is not None
     columns = []
-    for (_, field), old, new in zip(after.schema.fields, before.columns(), after.columns(), strict=True):
+    for (_, field), old, new in zip(after.connect_schema.fields, before.columns(), after.columns(), strict=True):
         left, right = (texts(one, field) for one in (old, new))
         unequal = pc.fill_null(pc.not_equal(left, right), False)
         either = pc.xor(left.is_null(), right.is_null())

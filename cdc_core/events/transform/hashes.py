@@ -34,8 +34,8 @@ def hashes(data: Data, function: Hash) -> pa.Array:
         )
     if schema.name in CONNECT_TIMES:
         return each(data.values, lambda value: function("int64", connect_millis(value, schema)), pa.int64())
-    if schema.type == "array" and schema.items is not None and schema.items.type not in _NESTED:
-        inner = schema.items.type
+    if schema.type == "array" and schema.element.type not in _NESTED:
+        inner = schema.element.type
         # row-wise: lists have no distinct values that Arrow finds
         rows = data.values.to_pylist()
         made = [None if item is None else function("list", _hash_of_list(item, inner)) for item in rows]

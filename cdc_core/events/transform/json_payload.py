@@ -81,8 +81,7 @@ class JsonPayload:
             # Connect looks a field up by its adjusted name.
             return {name: self._value(node.get(name), field) for name, field in schema.fields}
         if isinstance(node, list):
-            assert schema.items is not None
-            return [self._value(item, schema.items) for item in node]
+            return [self._value(item, schema.element) for item in node]
         if isinstance(node, int) and _kind(node) == "double":
             raise UnusableError(MISFIT)
         if schema.type != _kind(node):

@@ -166,8 +166,7 @@ class EventRouter:
             if placement.place != "envelope" or (self._skips_missing and row.field(placement.column) is None):
                 continue
             data = _column(row, placement.column).filled()
-            assert data.schema is not None
-            fields.append((placement.name, data.schema))
+            fields.append((placement.name, data.connect_schema))
             columns.append(data.values)
         versions = self._versions(row)
         out = []
@@ -201,14 +200,14 @@ class EventRouter:
         if self._timestamp is None:
             return own
         data = _column(row, self._timestamp).filled()
-        assert data.schema is not None
-        if data.schema.type != "int64":
-            raise RecordError(f"The field {self._timestamp} is no time, but {data.schema.type}.")
+        schema = data.connect_schema
+        if schema.type != "int64":
+            raise RecordError(f"The field {self._timestamp} is no time, but {schema.type}.")
         if data.values.null_count == len(data):
             return own
-        unit = _MILLIS.get(data.schema.name or "")
+        unit = _MILLIS.get(schema.name or "")
         if unit is None:
-            raise RecordError(f"The field {self._timestamp} has the type {data.schema.name}, which is no time.")
+            raise RecordError(f"The field {self._timestamp} has the type {schema.name}, which is no time.")
         # Java's division, towards zero
         times = pc.divide(data.values.cast(pa.int64()), unit)
         return pc.if_else(times.is_valid(), times, own)

@@ -32,9 +32,8 @@ class Flatten:
 
     def _flat(self, data: Data, prefix: str, optional: bool) -> list[tuple[str, ConnectSchema, pa.Array]]:
         """Return (name, schema, values). A field is optional if it or a struct around it is."""
-        assert data.schema is not None
         fields = []
-        for (name, field), values in zip(data.schema.fields, data.columns(), strict=True):
+        for (name, field), values in zip(data.connect_schema.fields, data.columns(), strict=True):
             full = f"{prefix}{self._delimiter}{name}" if prefix else name
             missing = optional or field.optional
             if field.type == "map":

@@ -52,14 +52,12 @@ class TimestampConverter:
         for at, (name, field) in enumerate(schema.fields):
             if name == self._field:
                 made = self._converted(Data(field, columns[at]))
-                assert made.schema is not None
-                fields[at], columns[at] = (name, made.schema), made.values
+                fields[at], columns[at] = (name, made.connect_schema), made.values
         changed = basics(schema, fields).replace(optional=schema.optional)
         return [self._side.put(batch, struct(changed, columns, data.valid))]
 
     def _converted(self, data: Data) -> Data:
-        source = data.schema
-        assert source is not None
+        source = data.connect_schema
         target = _TARGETS[self._target].replace(optional=source.optional)
         read, write = self._reader(source), self._writer()
         try:
