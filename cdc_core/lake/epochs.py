@@ -2,9 +2,9 @@
 
 The record of the stream (``stream_log``) numbers the parts of the stream that a lake has been filled from: the first is
 epoch 0, and what does not continue it (another server or history, or a gap) begins the next. The *scope* of a position
-is the slot's name in epoch 0 (so lakes written before epochs existed are in it) and ``<slot>@<epoch>`` from 1 on; slot
-names do not contain ``@``. Every position's id contains its scope (``positions``), so with a new epoch no table has a
-position, a snapshot in force or a merged LSN any more, and each is read again.
+is the slot's name in epoch 0 and ``<slot>@<epoch>`` from 1 on; slot names do not contain ``@``. Every position's id
+contains its scope (``positions``), so with a new epoch no table has a position, a snapshot in force or a merged LSN any
+more, and each is read again.
 
 Change rows of all epochs are in one changelog, for its users. The column ``__epoch``, added with the first row of epoch
 1, tells them apart; null is epoch 0. Whoever reads a changelog to decide something reads it through ``EpochRows``.

@@ -116,11 +116,10 @@ class _RowState:
 def waiting_rows(table: DeltaTable, place: LakePosition) -> pa.Table:
     """Return the positions, ``reasons`` and ``effects`` (int8) of rows not in the lake at ``place``, in order."""
     parts = []
-    for file in table.files if "__effects" in table.schema.names else ():
+    for file in table.files:
         if _is_at_rest(file, place) and file.maximum["__effects"] == 0:
             continue
-        names = [*_POSITION, "reasons", *_STATE.names]
-        rows = table.read(file, [name for name in names if name in table.schema.names])
+        rows = table.read(file, [*_POSITION, "reasons", *_STATE.names])
         effects = _in_force(rows, place)
         is_merged = (_ints(rows, _POSITION[0]) <= place.merged) | _are_reads(rows)
         is_there = (_ints(rows, "__token") == place.merge_token) & is_merged
@@ -164,20 +163,15 @@ def refused_reads(table: DeltaTable, token: int) -> pa.Table:
 
 def _missing(table: DeltaTable, token: int) -> Iterator[pa.Table]:
     """Yield the rows of each file that are not in the lake, with their positions."""
-    names = [name for name in (*_POSITION, "status", "__token") if name in table.schema.names]
+    lost = pa.array([str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
     for file in table.files:
-        rows = _under(table.read(file, names), token)
-        if "status" in names:
-            # In tables written before the column status existed every refused row is missing in the lake.
-            lost = pa.array([None, str(QuarantineStatus.WAITING), str(QuarantineStatus.DROPPED)], pa.string())
-            rows = rows.filter(pc.is_in(rows.column("status"), value_set=lost))
-        yield rows
+        rows = _under(table.read(file, [*_POSITION, "status", "__token"]), token)
+        yield rows.filter(pc.is_in(rows.column("status"), value_set=lost))
 
 
 def quarantined_under(table: DeltaTable, token: int) -> pa.Table:
     """Return the positions of all change rows written to the table under a snapshot, whatever became of them."""
-    names = [name for name in (*_POSITION, "__token") if name in table.schema.names]
-    parts = [_under(table.read(file, names), token).select(_POSITION) for file in table.files]
+    parts = [_under(table.read(file, [*_POSITION, "__token"]), token).select(_POSITION) for file in table.files]
     return pa.concat_tables([pa.schema([(name, pa.int64()) for name in _POSITION]).empty_table(), *parts])
 
 
@@ -191,8 +185,8 @@ def first_waiting(path: str, place: LakePosition) -> int | None:
 def write_quarantine(
     rows: pa.Table,
     path: str,
-    place: LakePosition | None = None,
-    round_lsn: int = 0,
+    place: LakePosition,
+    round_lsn: int,
     settled: Settled | None = None,
     follows: bool = False,
 ) -> int:
@@ -207,21 +201,19 @@ def write_quarantine(
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)
     table = DeltaTable.open(path) or DeltaTable.create(path, fresh.schema, {})
-    if not set(fresh.schema.names) <= set(table.schema.names):
-        table.widen(fresh.schema)
 
     def attempt() -> int:
         removed: list[DataFile] = []
         added: list[DataFile] = []
         known, new = np.zeros(fresh.num_rows, dtype=bool), np.ones(fresh.num_rows, dtype=bool)
         for file in table.files:
-            if place is not None and _is_at_rest(file, place) and not _is_named(file, place, settled):
+            if _is_at_rest(file, place) and not _is_named(file, place, settled):
                 continue
             stored = table.read(file)
-            kept = stored if place is None else _brought_up(stored, place, round_lsn, settled, now, follows)
+            kept = _brought_up(stored, place, round_lsn, settled, now, follows)
             # One server's position may be another change of another server, or the same one after a re-read.
-            known |= _is_in(fresh, stored if place is None else _under(stored, place.merge_token))
-            new &= ~_is_in(fresh, kept if place is None else _under(kept, place.merge_token))
+            known |= _is_in(fresh, _under(stored, place.merge_token))
+            new &= ~_is_in(fresh, _under(kept, place.merge_token))
             if kept is not stored:
                 removed.append(file)
                 added += [table.write(kept)] if kept.num_rows else []
@@ -237,7 +229,7 @@ def write_quarantine(
 
 def kept_apart(rows: pa.Table, path: str) -> DataFile:
     """Write rows for ``write_quarantine`` to a file in the folder of the quarantine table, which is not part of it."""
-    fresh = _fresh(rows.slice(0, 0), None, 0, datetime.now(UTC))
+    fresh = _fresh(rows.slice(0, 0), LakePosition(None, None), 0, datetime.now(UTC))
     table = DeltaTable.open(path) or DeltaTable.create(path, fresh.schema, {})
     return table.write_as(rows, rows.schema)
 
@@ -268,8 +260,6 @@ def quarantine_reads(path: str, parts: Iterable[pa.Table], token: int) -> None:
         effects = pa.array(np.full(part.num_rows, _UPSERT, dtype=np.int8))
         rows = _fresh(part.append_column("effects", effects), LakePosition(token, None), 0, datetime.now(UTC))
         table = table or DeltaTable.open(path) or DeltaTable.create(path, rows.schema, {})
-        if not set(rows.schema.names) <= set(table.schema.names):
-            table.widen(rows.schema)
         files.append(table.write(conform(rows, table.schema)))
     if table is None:
         return
@@ -280,7 +270,7 @@ def quarantine_reads(path: str, parts: Iterable[pa.Table], token: int) -> None:
 def end_former(path: str, token: int) -> None:
     """Mark rows that waited under other snapshots as superseded, once the snapshot ``token`` is in force."""
     table, now = DeltaTable.open(path), datetime.now(UTC)
-    if table is None or "__effects" not in table.schema.names:
+    if table is None:
         return
     quarantine = table
 
@@ -321,20 +311,19 @@ def _is_named(file: DataFile, place: LakePosition, settled: Settled | None) -> b
     return bool(np.any((lsns >= file.minimum["__commit_lsn"]) & (lsns <= file.maximum["__commit_lsn"])))
 
 
-def _fresh(rows: pa.Table, place: LakePosition | None, round_lsn: int, now: datetime) -> pa.Table:
+def _fresh(rows: pa.Table, place: LakePosition, round_lsn: int, now: datetime) -> pa.Table:
     """Return the rows with the columns of their initial state."""
     count = rows.num_rows
-    effects = rows.column("effects") if "effects" in rows.schema.names else pa.array(np.zeros(count, dtype=np.int8))
     state = {
         QUARANTINED_AT: pa.array([now] * count, _AT),
         "status": pa.array([str(QuarantineStatus.WAITING)] * count, pa.string()),
         "settled_at": pa.nulls(count, _AT),
-        "__token": pa.array(np.full(count, 0 if place is None else place.merge_token)),
+        "__token": pa.array(np.full(count, place.merge_token)),
         "__round": pa.array(np.full(count, round_lsn)),
-        "__effects": effects,
+        "__effects": rows.column("effects"),
         "__effects_before": pa.array(np.zeros(count, dtype=np.int8)),
     }
-    bare = rows.drop_columns(["effects"]) if "effects" in rows.schema.names else rows
+    bare = rows.drop_columns(["effects"])
     for name, values in state.items():
         bare = bare.append_column(name, values)
     return bare
@@ -409,10 +398,8 @@ def _filled(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _under(rows: pa.Table, token: int) -> pa.Table:
-    """Return the rows written under a snapshot; all of them from before it was recorded. Shape: table[N] -> table[M]"""
-    if "__token" not in rows.schema.names:
-        return rows
-    return rows.filter(pc.equal(pc.fill_null(rows.column("__token"), token), token))
+    """Return the rows written under a snapshot. Shape: table[N] -> table[M]"""
+    return rows.filter(pc.equal(rows.column("__token"), token))
 
 
 def _is_in(rows: pa.Table, others: pa.Table) -> np.ndarray:

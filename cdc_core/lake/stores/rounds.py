@@ -164,7 +164,7 @@ class RoundLog:
 
     def heads(self) -> list[RoundHead]:
         """Return all rounds that are kept, oldest first."""
-        names = [name for name in (*_HEAD, "epoch") if self._opened is not None and name in self._opened.schema.names]
+        names = [*_HEAD, "epoch"]
         parts = [self._opened.read(file, names) for file in self._opened.files] if self._opened is not None else []
         if not parts:
             return []
@@ -177,7 +177,7 @@ class RoundLog:
                 Lsn(row["round_lsn_max"]),
                 row["committed_at_max"],
                 row["recorded_at_max"],
-                row.get("epoch_max") or 0,
+                row["epoch_max"] or 0,
             )
             for row in rows.to_pylist()
         ]

@@ -16,7 +16,7 @@ import pytest
 from cdc_core.errors import CommitConflictError, InvariantError, TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
-from cdc_core.lake.positions import COMPLETE
+from cdc_core.lake.positions import COMPLETE, LakePosition
 from cdc_core.lake.slice.order import WrittenFiles
 from cdc_core.lake.slice.outcome import Applied
 from cdc_core.lake.stores.changelog import Reached, append_changes, commit_append
@@ -242,24 +242,25 @@ def test_refused_rows_are_written_once_by_two_writers(tmp_path: Path, monkeypatc
             ("__tx_index", pa.int64()),
             ("reasons", pa.list_(pa.string())),
             ("row", pa.string()),
+            ("effects", pa.int8()),
         ]
     )
 
-    def bad(*lsns: int) -> pa.Table:
-        made = [{"__commit_lsn": lsn, "__tx_index": 0, "reasons": ["r"], "row": "{}"} for lsn in lsns]
-        return pa.Table.from_pylist(made, schema=schema)
+    def written(*lsns: int) -> int:
+        made = [{"__commit_lsn": lsn, "__tx_index": 0, "reasons": ["r"], "row": "{}", "effects": 3} for lsn in lsns]
+        return write_quarantine(pa.Table.from_pylist(made, schema=schema), path, LakePosition(0, 0), 10, follows=True)
 
-    assert write_quarantine(bad(1), path) == 1
+    assert written(1) == 1
     commit, left = DeltaTable.commit, [1]
 
     def late(table: DeltaTable, *arguments: Any, **more: Any) -> int:
         if left:
             left.clear()
-            assert write_quarantine(bad(1, 2, 3), path) == 2
+            assert written(1, 2, 3) == 2
         return commit(table, *arguments, **more)
 
     monkeypatch.setattr(DeltaTable, "commit", late)
-    assert write_quarantine(bad(2, 3, 4), path) == 1
+    assert written(2, 3, 4) == 1
     assert sorted(row["__commit_lsn"] for row in lake_rows(path)) == [1, 2, 3, 4]
 
 

@@ -18,17 +18,20 @@ from cdc_core.lake.stores.quarantine import (
 from cdc_core.quality.evaluate import check
 from tests.unit.quality.people import BAD, RULES, TABLE, frame
 
+LATER = 1 << 40  # than every row
+
 
 def refused(*rows):
-    return check(frame(list(rows)), TABLE.id, RULES).bad
+    bad = check(frame(list(rows)), TABLE.id, RULES).bad
+    return bad.append_column("effects", pa.array([3] * bad.num_rows, pa.int8()))
 
 
 def test_a_refused_row_is_written_to_the_quarantine_table_once(tmp_path):
     path = str(tmp_path / "quarantine")
     too_long, unknown = BAD["max_length:na me"][0], BAD["enum_member:mood"][0]
-    assert write_quarantine(refused(too_long), path) == 1
-    assert write_quarantine(refused(too_long, unknown), path) == 1
-    assert write_quarantine(refused(too_long, unknown), path) == 0
+    assert write_quarantine(refused(too_long), path, LakePosition(0, 0), LATER, follows=True) == 1
+    assert write_quarantine(refused(too_long, unknown), path, LakePosition(0, 0), LATER, follows=True) == 1
+    assert write_quarantine(refused(too_long, unknown), path, LakePosition(0, 0), LATER, follows=True) == 0
     held = deltalake.DeltaTable(path).to_pyarrow_table().sort_by("__tx_index").to_pylist()
     assert [(row["__tx_index"], row["reasons"]) for row in held] == [
         (25, ["max_length:na me"]),
@@ -93,13 +96,3 @@ def test_a_new_snapshot_settles_what_waited(tmp_path):
     assert waiting(path, 300, 400) == [350]
     assert statuses(path) == {50: ("superseded", True), 350: ("waiting", False)}
     assert refused_among(rows_at(50, 350, 360), DeltaTable.open(path), 300).tolist() == [False, True, False]
-
-
-def test_a_table_older_than_states_continues(tmp_path):
-    path = str(tmp_path / "quarantine")
-    old = rows_at(50).drop_columns(["effects", "key"])
-    deltalake.write_deltalake(path, old)
-    assert waiting(path, 0, 100) == []
-    write_quarantine(rows_at(150), path, LakePosition(0, 100), 200)
-    assert waiting(path, 0, 200) == [150]
-    assert refused_among(rows_at(50, 150, 160), DeltaTable.open(path), 0).tolist() == [True, True, False]
