@@ -45,10 +45,11 @@ test: servers ## Run all tests (the browser tests if a Chromium is installed)
 	@bash tools/run_tests.sh $(BIN)/python $(TEST_WORKERS)
 
 test-quick: $(STAMP) ## Only the tests without server or Spark, of them those that take no three CPU seconds, with fewer examples
-	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest -q -m "not slow" -n $(QUICK_WORKERS) tests/unit tests/house
+	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest -q -m "not slow" -n $(QUICK_WORKERS) --dist loadfile tests/unit tests/house
 
 test-all: servers ## The same with every failpoint of the kill tests and five times as many examples, by chance; make test runs a random third (an hour and more)
-	@WAL2LAKE_TEST_ALL=1 WAL2LAKE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -m "not s3 and not debezium" --durations=20 -n $(TEST_WORKERS) tests
+	@WAL2LAKE_TEST_ALL=1 WAL2LAKE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -m "not s3 and not debezium" --durations=20 \
+		-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder tests
 
 test-ui: servers ## Test Dagster's UI in a real browser and take the screenshots in docs/
 	@WAL2LAKE_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -m ui tests/ui

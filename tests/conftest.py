@@ -15,8 +15,6 @@ from hypothesis import HealthCheck, settings
 from cdc_core.demo.broker import Broker
 from tests.support import released
 from tests.support.cluster import Cluster, binaries, server_version
-from tests.support.cores import keep_to_one
-from tests.support.order import LongestFirst, rank
 from tests.support.sampling import examples, explores
 from tests.support.spark import JAVA_OPTIONS
 
@@ -46,11 +44,6 @@ settings.load_profile("wal2lake")
 gc.disable()
 
 
-def pytest_configure() -> None:
-    """Before anything is started: what a test starts keeps to the core of its process."""
-    keep_to_one()
-
-
 def pytest_collection_finish() -> None:
     """From now on the collector looks at what tests make only."""
     gc.freeze()
@@ -64,14 +57,9 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After pytest-randomly's shuffling, which stays within tests of one rank."""
-    items.sort(key=lambda item: rank(item.nodeid))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst:
-    """What a free process takes next."""
-    return LongestFirst(config, log)
+    """Files with slow tests first, so that the processes end together; else in the order of pytest-randomly."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ beside=("$!")
 "$python" -m pytest -q -m ui --durations=10 tests/ui >"$said/browser" 2>&1 &
 beside+=("$!")
 trap 'kill "${beside[@]}" 2>/dev/null || true; rm -rf "$said"' EXIT
-"$python" -m pytest -q -m "not ui and not s3 and not debezium" --durations=20 -n "$workers" \
+"$python" -m pytest -q -m "not ui and not s3 and not debezium" --durations=20 -n "$workers" --dist loadfile --no-loadscope-reorder \
     "${computing[@]/#/--ignore=}" tests || failed=1
 for process in "${beside[@]}"; do
     wait "$process" || failed=1
