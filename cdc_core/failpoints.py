@@ -19,6 +19,7 @@ AFTER_CONFIRM = "after-confirm"
 AFTER_CONFIRM_RECORD = "after-confirm-record"
 DURING_MERGE = "during-merge"
 AFTER_VECTORS = "after-vectors"
+AFTER_CHANGES = "after-changes"
 AFTER_SHARE = "after-share"
 BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
@@ -55,6 +56,7 @@ ALL = (
     AFTER_CONFIRM_RECORD,
     DURING_MERGE,
     AFTER_VECTORS,
+    AFTER_CHANGES,
     AFTER_SHARE,
     BETWEEN_MERGES,
     BEFORE_SNAPSHOT_COMMIT,

@@ -11,6 +11,8 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.delete_columns import as_live
@@ -24,8 +26,10 @@ from cdc_core.schema.changes import DeltaFeature
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from tests.delta.source_model import KEYLESS, ROW, TABLE, SourceTable
+from tests.delta.test_kept_rows import Reader
 from tests.support.applied_lake import MARKED, REWRITTEN, AppliedLake
 from tests.support.one_table import OneTable
+from tests.support.sampling import examples
 from tests.support.spark import change, change_schema, row_type
 from tests.support.spark import lake_schema as bare_schema
 
@@ -57,13 +61,10 @@ class FedLake:
 
     def check(self, feed: pa.Table) -> None:
         """The feed of each version is the difference to the version before; 0 rows differ."""
-        names, seen = self.lake.table.schema.names, 0
+        seen = 0
         for version in range(self.first, self.lake.table.version + 1):
-            before, after = (content(self.lake.table.path, at) for at in (version - 1, version))
             told = [row for row in feed.to_pylist() if row["_commit_version"] == version]
-            lost = rows_as_texts(names, (row for row in told if row["_change_type"] in _LOST))
-            new = rows_as_texts(names, (row for row in told if row["_change_type"] in _NEW))
-            assert (lost, new) == (before - after, after - before), version
+            assert_difference(self.lake.table.path, version, told)
             seen += len(told)
             if self.source_table is TABLE:
                 self._check_updates(told)
@@ -138,6 +139,70 @@ def test_tables_without_a_key_are_fed_too_and_deltalake_reads_the_feed(tmp_path:
         fed.follow(30, REWRITTEN)
     reader = deltalake.DeltaTable(fed.lake.table.path).load_cdf(starting_version=fed.first)
     fed.check(pa.table(reader.read_all()))
+
+
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10**6),
+    mode=st.sampled_from(list(DeleteMode)),
+    keyless=st.booleans(),
+    part_bytes=st.sampled_from((1 << 20, 4_000)),
+    steps=st.lists(st.tuples(st.integers(1, 25), st.integers(0, 15), st.booleans()), min_size=1, max_size=3),
+)
+def test_a_reread_feeds_only_what_differs(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    mode: DeleteMode,
+    keyless: bool,
+    part_bytes: int,
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """Snapshots after changes that the lake has and others that it missed; one may be of a position before changes."""
+    keyless = keyless and mode is DeleteMode.HARD
+    source = SourceTable(seed, histories=5, keyless=keyless)
+    source.next_transaction(60)
+    reader = Reader(str(tmp_path_factory.mktemp("lake")), mode, part_bytes, table=KEYLESS if keyless else TABLE)
+    reader.read(source.snapshot(), source.lsn)
+    lake = DeltaTable.open(reader.path)
+    assert lake is not None
+    lake.commit(definition=lake.definition.with_change_feed())
+    first = lake.version + 1
+    for merged, missed, is_earlier in steps:
+        at = source.lsn if is_earlier else 0
+        reader.change(source.next_transaction(merged))
+        source.next_transaction(missed)
+        source.lsn += 1
+        reader.read(source.snapshot(), at or source.lsn)
+        lake.refresh()
+        told = deltalake_feed(reader.path, lake.version)
+        if not is_earlier:
+            names = [*(name for name in ROW.names), "__deleted", "__current"]
+            kinds = {_LOST: Counter[str](), _NEW: Counter[str]()}
+            for row in told:
+                for kind, texts in kinds.items():
+                    if row["_change_type"] in kind:
+                        texts.update(rows_as_texts(names, [{name: row.get(name) for name in names}]))
+            assert not kinds[_LOST] & kinds[_NEW], "a row that did not change"
+    for version in range(first, lake.version + 1):
+        assert_difference(reader.path, version, deltalake_feed(reader.path, version))
+
+
+def deltalake_feed(path: str, version: int) -> list[dict[str, Any]]:
+    reader = deltalake.DeltaTable(path).load_cdf(starting_version=version, ending_version=version)
+    rows: list[dict[str, Any]] = pa.table(reader.read_all()).to_pylist()
+    return rows
+
+
+def assert_difference(path: str, version: int, told: list[dict[str, Any]]) -> None:
+    """The rows of a feed are those by which a version differs from the one before."""
+    lake = DeltaTable.open_version(path, version)
+    assert lake is not None
+    before, after = (content(path, at) for at in (version - 1, version))
+    lost, new = (
+        rows_as_texts(lake.schema.names, (row for row in told if row["_change_type"] in kinds))
+        for kinds in (_LOST, _NEW)
+    )
+    assert (lost, new) == (before - after, after - before), version
 
 
 def test_merges_feed_the_tables_that_are_configured_so_and_old_files_go(tmp_path: Path) -> None:

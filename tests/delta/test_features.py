@@ -143,6 +143,27 @@ def evolved(lake: DeltaTable, steps: list[SchemaStep], policy: FeaturePolicy) ->
     return features_on(lake) - before
 
 
+def test_rows_that_are_written_again_are_in_the_feed_where_they_got_a_value(spark: Any, tmp_path: Path) -> None:
+    lake = table(tmp_path / "t")
+    lake.commit(definition=lake.definition.with_change_feed())
+
+    def feed() -> list[dict[str, Any]]:
+        reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", lake.version)
+        return reader.load(lake.path).orderBy("id", "_change_type").toArrow().to_pylist()
+
+    evolve(lake, [SWAPPED], Evolution(None), APP, {})
+    assert feed() == []
+    evolve(lake, [FILLED], Evolution(None), APP, {})
+    told, after = feed(), by_spark(spark, lake.path)
+    assert [row["_change_type"] for row in told] == ["update_postimage", "update_preimage"] * 4
+    new = [{name: row[name] for name in after[0]} for row in told if row["_change_type"] == "update_postimage"]
+    assert new == after and all(row["place"] for row in new)
+    filled = dict.fromkeys(("at", "place", "__rescued"))
+    assert [{name: row[name] for name in after[0]} for row in told if row["_change_type"] == "update_preimage"] == [
+        {**row, **filled} for row in after
+    ]
+
+
 def test_names_and_types_change_without_a_row_written(spark: Any, tmp_path: Path) -> None:
     lake = table(tmp_path / "t")
     files, before = {file.path for file in lake.files}, lake.version

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.errors import TableError
+from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.apply.kept_rows import KeptRows
 from cdc_core.lake.delete_columns import COLUMNS
@@ -22,6 +23,7 @@ from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.schema.lake_schema import lake_schema
 from cdc_core.lake.write.replace import commit_snapshot, write_rows
 from cdc_core.lake.write.replace import prepare as prepare_lake
+from cdc_core.schema.table import TableSchema
 from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.spark import POSITION, change_schema, lake_rows, row_type
@@ -41,15 +43,20 @@ class Reader:
     part_bytes: int = 1 << 20
     token: int = 0
     scope: str = "slot"
+    table: TableSchema = TABLE
 
-    def read(self, rows: list[dict[str, Any]], lsn: int, row: pa.StructType = ROW, key: tuple[str, ...] = KEY) -> None:
+    def read(
+        self, rows: list[dict[str, Any]], lsn: int, row: pa.StructType = ROW, key: tuple[str, ...] | None = None
+    ) -> None:
         self.token += 1
         schema = pa.schema([*row, *POSITION, *COLUMNS[self.mode]])
         lake = prepare_lake(self.path, schema, TABLE.id, 1)
         made = [{"__commit_ts": None, **each, "__commit_lsn": lsn, "__tx_index": -1} for each in rows]
         bare = pa.Table.from_pylist(made, schema=pa.schema([*row, *POSITION]))
         files = write_rows(lake, bare.to_batches(max_chunksize=max(1, len(rows) // 2)), schema)
-        kept = KeptRows(key, Truncation(lsn, -1, NO_TIME), part_bytes=self.part_bytes)
+        kept = KeptRows(
+            self.table.row_key if key is None else key, Truncation(lsn, -1, NO_TIME), part_bytes=self.part_bytes
+        )
         commit_snapshot(
             lake,
             files,
@@ -63,9 +70,11 @@ class Reader:
 
     def change(self, changes: list[dict[str, Any]]) -> None:
         lake = prepare_lake(self.path, lake_schema(ROW, self.mode), TABLE.id, 1)
-        made = prepare(pa.Table.from_pylist(changes, schema=change_schema(ROW)), TABLE, lake.schema)
+        made = prepare(pa.Table.from_pylist(changes, schema=change_schema(ROW)), self.table, lake.schema)
         rewrite = apply(lake, made)
-        lake.commit([lake.write(part) for part in rewrite.rows], rewrite.removed)
+        added = [lake.write(part) for part in rewrite.rows]
+        changes_made = change_files(lake, added, rewrite.removed, (), self.table.row_key)
+        lake.commit(added, rewrite.removed, changes=changes_made)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -4,30 +4,27 @@ Readers of a feed take these files for the commit's changes, and not the data fi
 rows that did not change as well. What changed follows from the rows that the commit takes away and from those that it
 adds: rows that are equal in every column stay, and of the others those of one key are a row before and after an update.
 In a history table that key is the version of a row: to end it is an update.
+
+Delta asks for such files only where rows are updated. Here a commit of inserts has them, too: data files are replaced
+by compactions, and readers of a feed that come later than their retention would miss the rows.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
+from cdc_core import failpoints
 from cdc_core.lake.apply.paired_parts import PairedParts
-from cdc_core.lake.delete_columns import POSITION, mode_of
-from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
-from cdc_core.lake.delta.file_columns import CHANGE_TYPE
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.rows.codes import Tuples
-from cdc_core.lake.rows.images import column
+from cdc_core.lake.rows.feed_rows import INSERT, RowIdentity, of_kind, row_changes
 from cdc_core.lake.rows.key_hash import row_hashes
-from cdc_core.lake.rows.row_keys import KeyColumns
 
-_DELETE, _BEFORE, _AFTER, _INSERT = "delete", "update_preimage", "update_postimage", "insert"
 _READ_BYTES = 8 << 20
 
 
@@ -37,44 +34,58 @@ def change_files(
     removed: Sequence[DataFile],
     marked: Sequence[MarkedRows],
     key: Sequence[str],
-) -> list[DataFile]:
+) -> list[DataFile] | None:
     """Write the changes of a commit, or of a part of one with all rows of some keys, to files.
 
     ``added``, ``removed`` and ``marked`` as for ``DeltaTable.commit``. Without a key an update is a delete and an
-    insert. None if the table has no feed; a commit that only adds rows needs none.
+    insert. None if the table has no feed; no files if no row differs.
     """
     if not lake.definition.feeds_changes:
-        return []
-    identity, files = _RowIdentity.of(lake.schema, key), list[DataFile]()
-    with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:
-        parts = PairedParts(Path(folder), lake.schema)
-        for is_new, tables in ((False, _old_rows(lake, removed, marked)), (True, _rows(lake, added))):
-            for rows in tables:
-                parts.add(rows, row_hashes(identity.columns(rows)), is_new=is_new)
-        for old, new in parts:
-            rows = _changes(old, new, identity)
-            if rows.num_rows:
-                files.append(lake.write_changes(rows))
+        return None
+    if not (removed or marked):
+        return _written(lake, (of_kind(rows, INSERT) for rows in _rows(lake, added)), lake.schema)
+    return _differences(lake, _old_rows(lake, removed, marked), _rows(lake, added), lake.schema, key)
+
+
+def replacement_files(
+    lake: DeltaTable,
+    added: Sequence[DataFile],
+    removed: Sequence[DataFile],
+    schema: pa.Schema,
+    adapted: Callable[[pa.Table], pa.Table],
+    key: Sequence[str],
+) -> list[DataFile] | None:
+    """As ``change_files``, for a commit that puts ``schema`` in force.
+
+    ``adapted`` converts rows of the table to ``schema``. An added file is in memory as a whole.
+    """
+    if not lake.definition.feeds_changes:
+        return None
+    new = (lake.read_as(file, schema) for file in added)
+    return _differences(lake, map(adapted, _rows(lake, removed)), new, schema, key)
+
+
+def _differences(
+    lake: DeltaTable, old: Iterable[pa.Table], new: Iterable[pa.Table], schema: pa.Schema, key: Sequence[str]
+) -> list[DataFile]:
+    identity = RowIdentity.of(schema, key)
+
+    def changes() -> Iterator[pa.Table]:
+        with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:
+            parts = PairedParts(Path(folder), schema)
+            for is_new, tables in ((False, old), (True, new)):
+                for rows in tables:
+                    parts.add(rows, row_hashes(identity.columns(rows)), is_new=is_new)
+            for before, after in parts:
+                yield row_changes(before, after, identity)
+
+    return _written(lake, changes(), schema)
+
+
+def _written(lake: DeltaTable, changes: Iterable[pa.Table], schema: pa.Schema) -> list[DataFile]:
+    files = lake.write_changes(itertools.chain.from_iterable(rows.to_batches() for rows in changes), schema)
+    failpoints.hit(failpoints.AFTER_CHANGES)
     return files
-
-
-@dataclass(frozen=True, slots=True)
-class _RowIdentity:
-    """What a row is identified by. ``key``: None if by all of its values."""
-
-    key: KeyColumns | None
-    more: tuple[str, ...]
-
-    @classmethod
-    def of(cls, schema: pa.Schema, key: Sequence[str]) -> _RowIdentity:
-        if not key:
-            return cls(None, tuple(schema.names))
-        return cls(KeyColumns.of(key, schema), POSITION[:2] if mode_of(schema.names) is DeleteMode.HISTORY else ())
-
-    def columns(self, rows: pa.Table) -> list[pa.Array]:
-        """Return the values by which rows are identified."""
-        own = [] if self.key is None else list(self.key.parts(rows))
-        return own + [column(rows, name) for name in self.more]
 
 
 def _old_rows(lake: DeltaTable, removed: Sequence[DataFile], marked: Sequence[MarkedRows]) -> Iterator[pa.Table]:
@@ -87,36 +98,3 @@ def _old_rows(lake: DeltaTable, removed: Sequence[DataFile], marked: Sequence[Ma
 
 def _rows(lake: DeltaTable, files: Sequence[DataFile]) -> Iterator[pa.Table]:
     return (rows for file in files for rows in lake.batches(file))
-
-
-def _changes(old: pa.Table, new: pa.Table, identity: _RowIdentity) -> pa.Table:
-    """Return the changes from old rows to new ones. Shape: old[O], new[N] -> rows[C] with their kinds of change"""
-    stays = _matched(old, new, lambda rows: [column(rows, name) for name in rows.schema.names], exact=True)
-    old, new = (rows.filter(pa.array(~mask)) for rows, mask in zip((old, new), stays, strict=True))
-    is_before, is_after = np.zeros(old.num_rows, dtype=bool), np.zeros(new.num_rows, dtype=bool)
-    if identity.key is not None:
-        is_before, is_after = _matched(old, new, identity.columns, exact=False)
-    kinds = [*np.where(is_before, _BEFORE, _DELETE), *np.where(is_after, _AFTER, _INSERT)]
-    return pa.concat_tables([old, new]).append_column(CHANGE_TYPE, pa.array(kinds, pa.string()))
-
-
-def _matched(
-    old: pa.Table, new: pa.Table, values: Callable[[pa.Table], list[pa.Array]], *, exact: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows have an equal one on the other side, each another one. Shape: bool[O], bool[N]"""
-    rows = pa.concat_tables([old, new])
-    _, codes = Tuples.number(values(rows), exact)
-    mine, theirs = codes[: old.num_rows], codes[old.num_rows :]
-    count = int(codes.max(initial=-1)) + 1
-    return _repeats(mine) < np.bincount(theirs, minlength=count)[mine], _repeats(theirs) < np.bincount(
-        mine, minlength=count
-    )[theirs]
-
-
-def _repeats(codes: np.ndarray) -> np.ndarray:
-    """Return how often each number is at earlier places. Shape: int64[N] -> int64[N]"""
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    repeats = np.empty(len(codes), dtype=np.int64)
-    repeats[order] = np.arange(len(codes)) - np.searchsorted(ordered, ordered)
-    return repeats

@@ -1,8 +1,9 @@
-"""Re-reads a table whose delete mode keeps rows: rows that the snapshot does not show are kept as deleted or past.
+"""Re-reads a table that keeps rows: by its delete mode those that the snapshot does not show, as deleted or past.
 
     soft      the snapshot's rows; every other row is marked as deleted at the snapshot's position
     history   an unchanged row stays; a changed one ends at the snapshot's position, where the snapshot's begins; one
               that no longer exists ends
+    feed      of a table with a change data feed an unchanged row stays, so that the feed has only what differs
 
 Changes after the snapshot that the lake already has are undone, because they are merged again after it: rows that they
 wrote are removed, versions that they ended continue. Rows get the columns of the snapshot: a column that it no longer
@@ -25,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import TableError
+from cdc_core.lake.apply.change_feed import replacement_files
 from cdc_core.lake.apply.paired_parts import PART_BYTES, PairedParts
 from cdc_core.lake.delete_columns import FROM_LSN, POSITION, TO_INDEX, TO_LSN, as_live, is_live, mode_of, with_column
 from cdc_core.lake.delete_modes import DeleteMode
@@ -37,6 +39,7 @@ from cdc_core.lake.reduce.latest import image_schema
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.soft import marked
 from cdc_core.lake.rows.codes import Tuples
+from cdc_core.lake.rows.feed_rows import equal_rows
 from cdc_core.lake.rows.images import column, rescued_of, texts_of, validity
 from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
@@ -86,11 +89,17 @@ class MergedFiles:
 
 def keeps_rows(lake: DeltaTable, schema: pa.Schema) -> bool:
     """Whether a snapshot of ``schema`` must not simply replace the table's content."""
-    return mode_of(schema.names) is not DeleteMode.HARD and bool(lake.files)
+    is_kept = mode_of(schema.names) is not DeleteMode.HARD or lake.definition.feeds_changes
+    return is_kept and bool(lake.files)
 
 
 def grown_schema(lake: pa.Schema, snapshot: pa.Schema, kept: KeptRows) -> pa.Schema:
-    """Return the snapshot's columns, those that only the lake has, and the snapshot's metadata columns."""
+    """Return the snapshot's columns, those that only the lake has, and the snapshot's metadata columns.
+
+    In delete mode hard only the snapshot's.
+    """
+    if mode_of(snapshot.names) is DeleteMode.HARD:
+        return snapshot
     names = {field.name.lower() for field in snapshot}
     retired = [field for field in image_schema(lake) if field.name.lower() not in names] if kept.keeps_dropped else []
     own = [field for field in snapshot if field.name in OWN_NAMES or field.name == RESCUED]
@@ -112,7 +121,9 @@ def check_modes(lake: pa.Schema, snapshot: pa.Schema, table: TableId) -> None:
 def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kept: KeptRows) -> MergedFiles:
     """Merge the table's content with the snapshot's ``files``; writes files, but commits nothing."""
     schema = grown_schema(lake.schema, snapshot, kept)
-    merge = _soft if mode_of(snapshot.names) is DeleteMode.SOFT else _history
+    merge = _history if mode_of(snapshot.names) is DeleteMode.HISTORY else _soft
+    if merge is _soft and lake.definition.feeds_changes:
+        merge = _differing
     with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:
         return merge(lake, files, snapshot, PairedParts(Path(folder), schema, kept.part_bytes), kept)
 
@@ -216,6 +227,38 @@ def _soft(
     return MergedFiles(parts.schema, [*files, *gone.files], list(lake.files), [])
 
 
+def _differing(
+    lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: PairedParts, kept: KeptRows
+) -> MergedFiles:
+    """As ``_soft``, also for tables that keep no deleted rows; a row that has the snapshot's values stays as it is."""
+    names, is_soft = image_schema(snapshot).names, mode_of(snapshot.names) is DeleteMode.SOFT
+    key = KeyColumns.of(kept.key, snapshot) if kept.key else None
+    out = _WrittenFiles(lake, parts)
+
+    def add(rows: pa.Table, *, is_new: bool) -> None:
+        values = [column(rows, name) for name in names] if key is None else key.parts(rows)
+        parts.add(rows, row_hashes(values), is_new=is_new)
+
+    for file in files:
+        add(lake.read_as(file, snapshot), is_new=True)
+    for file in lake.files:
+        for batch in lake.batches(file):
+            rows = earlier(adapted(batch, parts.schema), kept)
+            # Changes after the snapshot are merged again, and positions of another server are not this one's.
+            is_undone = is_live(rows) & (is_after(rows, kept.at) | bool(kept.epochs and not is_soft))
+            add(rows.filter(pa.array(~is_undone)), is_new=False)
+    for lake_rows, shown in parts:
+        live = lake_rows.filter(pa.array(is_live(lake_rows)))
+        stays, is_known = equal_rows(live, shown, names)
+        out.add(live.filter(pa.array(stays)))
+        out.add(shown.filter(pa.array(~is_known)))
+        if key is not None and is_soft:
+            index, _ = KeyIndex.of(key, shown.select(key.read).combine_chunks())
+            rows = lake_rows.filter(pa.array(index.match(lake_rows.select(key.read)) < 0))
+            out.add(marked(rows, np.flatnonzero(is_live(rows)), kept.at))
+    return MergedFiles(parts.schema, out.files, list(lake.files), list(files))
+
+
 def _history(
     lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, parts: PairedParts, kept: KeptRows
 ) -> MergedFiles:
@@ -246,11 +289,15 @@ def _history(
     return MergedFiles(parts.schema, current.files + past.files, removed, list(files))
 
 
-def commit_merged(lake: DeltaTable, content: MergedFiles, txns: Mapping[str, int], metadata: Mapping[str, Any]) -> int:
-    """Commit the content; returns the version. Raises CommitConflictError."""
-    if content.schema.equals(lake.schema):
-        version = lake.commit(content.added, content.removed, txns=txns, metadata=metadata, keeps_row_ids=False)
+def commit_merged(
+    lake: DeltaTable, content: MergedFiles, key: Sequence[str], txns: Mapping[str, int], metadata: Mapping[str, Any]
+) -> int:
+    """Commit the content of a table with this key; returns the version. Raises CommitConflictError."""
+    added, removed, schema = content.added, content.removed, content.schema
+    feed = replacement_files(lake, added, removed, schema, lambda rows: adapted(rows, schema), key)
+    if schema.equals(lake.schema):
+        version = lake.commit(added, removed, changes=feed, txns=txns, metadata=metadata, keeps_row_ids=False)
     else:
-        version = lake.commit(content.added, txns=txns, metadata=metadata, schema=content.schema, replace=True)
+        version = lake.commit(added, changes=feed, txns=txns, metadata=metadata, schema=schema, replace=True)
     lake.discard(content.unused)
     return version

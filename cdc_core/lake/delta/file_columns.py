@@ -12,11 +12,10 @@ from cdc_core.lake.delta import row_tracking
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.definition import Definition
 from cdc_core.lake.delta.parquet_files import Columns
+from cdc_core.lake.rows.feed_rows import CHANGE_TYPE
 
 CHANGES = "_change_data"
 """The folder of change data files in a table's folder."""
-CHANGE_TYPE = "_change_type"
-"""The column of change data files that says what happened to the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,10 @@ class FileColumns:
         """As ``of_rows``, under the columns of the next commit."""
         return self.of_commit(schema, row_tracking.without_empty(rows, self.definition.row_tracking))
 
-    def of_changes(self) -> Columns:
-        """Return the columns of change data files."""
-        columns, kind = self._stored(self.schema, ()), pa.field(CHANGE_TYPE, pa.string())
+    def of_changes(self, schema: pa.Schema) -> Columns:
+        """Return the columns of change data files of a commit after which the table has those of ``schema``."""
+        is_same, kind = schema.equals(self.schema), pa.field(CHANGE_TYPE, pa.string())
+        columns = self._stored(schema, ()) if is_same else self.of_commit(schema)
         return Columns(columns.schema.append(kind), columns.stored.append(kind), 1)
 
     def filled(self, rows: pa.Table, file: DataFile, places: np.ndarray) -> pa.Table:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from cdc_core.lake.delta.conform import conform
+from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import RESCUED
+from cdc_core.lake.rows.feed_rows import updates
 from cdc_core.lake.rows.images import column, texts_of, validity
 from cdc_core.lake.schema.features import Evolution, enabled, moved_names
 from cdc_core.lake.schema.project import SchemaStep, own_columns, project_rows, project_schema, traced
@@ -31,14 +33,25 @@ def evolve(
         definition = enabled(lake, evolution.enables).evolved(columns)
         lake.commit(definition=definition, txns=txns, metadata=metadata, clustered_by=clustered_by)
         return
-    schema, files = project_schema(lake.schema, steps), []
+    schema, files, changes = project_schema(lake.schema, steps), list[DataFile](), list[DataFile]()
     for file in lake.files:
         tracked_rows = lake.read(file, lake.tracked_schema.names)
-        rows = tracked_rows.select(lake.schema.names)
-        for step in steps:
-            rows = project_rows(rows, step)
-        files.append(lake.write_as(_with_row_ids(lake, conform(rows, schema), tracked_rows), schema))
-    lake.commit(files, schema=schema, replace=True, txns=txns, metadata=metadata, clustered_by=clustered_by)
+        before = tracked_rows.select(lake.schema.names)
+        rows = _projected(before, steps, schema)
+        files.append(lake.write_as(_with_row_ids(lake, rows, tracked_rows), schema))
+        if lake.definition.feeds_changes:
+            unfilled = _projected(before, [step.unfilled() for step in steps], schema)
+            changes += lake.write_changes(updates(unfilled, rows).to_batches(), schema)
+    feed = changes if lake.definition.feeds_changes else None
+    lake.commit(
+        files, schema=schema, replace=True, changes=feed, txns=txns, metadata=metadata, clustered_by=clustered_by
+    )
+
+
+def _projected(rows: pa.Table, steps: Sequence[SchemaStep], schema: pa.Schema) -> pa.Table:
+    for step in steps:
+        rows = project_rows(rows, step)
+    return conform(rows, schema)
 
 
 def _with_row_ids(lake: DeltaTable, rows: pa.Table, tracked_rows: pa.Table) -> pa.Table:

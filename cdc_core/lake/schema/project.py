@@ -7,7 +7,7 @@ version, so the result does not depend on whether a row's last event is before o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,10 @@ class SchemaStep:
 
     number: int
     columns: tuple[StepColumn, ...]
+
+    def unfilled(self) -> SchemaStep:
+        """Return the step that leaves new columns null instead of filling them."""
+        return SchemaStep(self.number, tuple(replace(column, value=None, text=None) for column in self.columns))
 
     def only_adds_nulls(self, columns: Mapping[str, pa.DataType]) -> bool:
         """Whether existing rows remain valid: every one of ``columns`` stays, and new ones are null."""

@@ -43,7 +43,7 @@ _ALWAYS = -1
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """The effect of a part of a slice, the ``files`` with its rows, and those of the change data feed (``changes``)."""
+    """The effect of a part of a slice, the ``files`` with its rows, and those of its change data feed (``changes``)."""
 
     effect: Rewrite
     files: tuple[DataFile, ...]
@@ -147,7 +147,7 @@ class LakeWriter:
         effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS))
         files = self._files(lake, merge, effect)
         feed = change_files(lake, files, (), effect.marked, merge_key(merge.table))
-        return WrittenPart(effect, tuple(files), tuple(feed))
+        return WrittenPart(effect, tuple(files), tuple(feed or ()))
 
     def rewrite(self, lake: DeltaTable, file: DataFile, places: np.ndarray) -> list[DataFile]:
         """Write a file again without the rows at some positions, a few megabytes at a time; commits nothing."""
@@ -178,7 +178,7 @@ class LakeWriter:
         if marked:
             _allow_marks(lake)
         failpoints.hit(failpoints.DURING_MERGE)
-        feed = [file for share in results for file in share.changes] if marked or again else []
+        feed = [file for share in results for file in share.changes] if lake.definition.feeds_changes else None
         removed = [files[file.path] for file in again]
         version = _commit(lake, merge, scope, added, removed, marked=marked, feed=feed)
         inserted, updated, deleted = (
@@ -217,14 +217,15 @@ def _commit(
     marked: Iterable[MarkedRows] = (),
     feed: Sequence[DataFile] | None = None,
 ) -> int:
-    """Make a commit. ``feed``: the files of its change data feed; None to write them here."""
+    """Make a commit. ``feed``: the files of its change data feed; None to write those of a table that has one here."""
     table, token = merge.table.id, merge.snapshot.token
     check_epoch(lake, scope, table)
     txns = {merge_app(scope, table, token): merge.to_lsn, **(more or {})}
     metadata = {"slot": scope, "lsn": merge.to_lsn, "snapshot": token}
-    added, removed, marked = list(added), list(removed), list(marked)
+    added, marked = list(added), list(marked)
+    removed = lake.files if replace else list(removed)
     if feed is None:
-        feed = change_files(lake, added, removed, marked, merge_key(merge.table)) if removed or marked else []
+        feed = change_files(lake, added, removed, marked, merge_key(merge.table))
     return lake.commit(added, removed, marked=marked, changes=feed, txns=txns, metadata=metadata, replace=replace)
 
 

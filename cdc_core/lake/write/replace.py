@@ -113,7 +113,7 @@ def commit_snapshot(
         if kept is not None and keeps_rows(lake, content):
             check_modes(lake.schema, content, table)
             mine = replace(kept, epochs=passed)
-            return commit_merged(lake, merged(lake, files, content, mine), txns, meta)
+            return commit_merged(lake, merged(lake, files, content, mine), kept.key, txns, meta)
         return lake.commit(files, txns=txns, metadata=meta, schema=content, replace=True)
 
     lake.refresh()
