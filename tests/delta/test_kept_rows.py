@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdc_core.errors import TableError
 from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.apply.changes import apply, prepare
-from cdc_core.lake.apply.kept_rows import KeptRows
+from cdc_core.lake.apply.next_content import KeptRows
 from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.row_count import row_count

@@ -21,15 +21,18 @@ from cdc_core import failpoints
 from cdc_core.lake.apply import ways
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance import compaction
+from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lake.slice.upkeep import UpkeepOrder, UpkeepTask
 from cdc_core.lake.write.maintain import Retention, maintain
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
+from tests.delta.test_change_feed import assert_difference, deltalake_feed
 from tests.support.one_table import OneTable
 from tests.support.waits import patient
 
 STEPS = (
     f"{failpoints.DURING_INDEX}:1",
     f"{failpoints.DURING_INDEX}:2",
+    failpoints.AFTER_CHANGES,
     failpoints.AFTER_VECTORS,
     failpoints.DURING_MERGE,
     failpoints.AFTER_APPLY,
@@ -43,6 +46,7 @@ def merger(folder: Path) -> OneTable:
     one = OneTable(folder, TABLE, ROW)
     one.mark_rows()
     one.writer = replace(one.writer, index=str(folder / "index"))
+    one.tables = replace(one.tables, features=FeaturePolicy(fed=(".*",)))
     return one
 
 
@@ -100,6 +104,10 @@ def test_killed_at_every_step_the_table_is_the_source_as_of_a_commit(
         if not steps:
             break
     assert not steps, f"never reached: {steps}"
+    # No version has changes of a process that was killed before its commit.
+    fed = [version for version in range(1, one.held(one.lake).version + 1) if deltalake_feed(one.lake, version)]
+    for version in fed:
+        assert_difference(one.lake, version, deltalake_feed(one.lake, version))
     # What the killed processes left is no file of the table, and goes with its age.
     maintain(one.lake, Retention(1, 0))
     assert plain(one.rows) == plain(source.rows)

@@ -27,7 +27,8 @@ key, it shows every earlier one of it. Hence:
 Several chunks are written together, each with its own V. A key that is in two of them is taken from the later one.
 
 If the delete mode keeps rows, a key that ends as deleted is marked, or its version ends; in history mode a row that
-equals the lake's stays, and one that differs begins a version at (M, -1).
+equals the lake's stays, and one that differs begins a version at (M, -1). Where readers see the changes of a commit
+(``Definition.shows_changes``) a row that equals the lake's stays in every mode.
 """
 
 from __future__ import annotations
@@ -117,11 +118,11 @@ class ChunkStates:
         """Their keys. Shape: [S]"""
         return self.reduced.keys.filter(pa.array(~self.reduced.deleted))
 
-    def changes(self) -> Changes:
-        """Return the changes that these states make to the lake table."""
+    def changes(self, *, leaves_equal: bool = False) -> Changes:
+        """Return the changes that these states make to the lake table. ``leaves_equal`` as in ``KeyedChanges``."""
         if mode_of(self.schema.names) is DeleteMode.HISTORY:
             return VersionedChanges(self.events, False, found_versions(self.reduced, self.schema, self.at))
-        return KeyedChanges(self.events, False, self.reduced)
+        return KeyedChanges(self.events, False, self.reduced, leaves_equal)
 
 
 def chunk_states(

@@ -19,9 +19,10 @@ from cdc_core.lake.delete_columns import DELETED, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.names import RESCUED
-from cdc_core.lake.reduce.latest import ReducedSlice
+from cdc_core.lake.reduce.latest import ReducedSlice, image_schema
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.reduce.soft import marked
+from cdc_core.lake.rows.feed_rows import differing
 from cdc_core.lake.rows.images import column, indices
 
 _POSITION = ("__commit_lsn", "__tx_index")
@@ -31,12 +32,14 @@ _POSITION = ("__commit_lsn", "__tx_index")
 class KeyedChanges:
     """The changes of a slice by key. ``events`` is the number of its change rows.
 
-    ``guarded``: a change must not overwrite a lake row of its own or a later position.
+    ``guarded``: a change must not overwrite a lake row of its own or a later position. ``leaves_equal``: a lake
+    row that has the values of its change stays as it is.
     """
 
     events: int
     guarded: bool
     reduced: ReducedSlice
+    leaves_equal: bool = False
 
     def candidates(self, content: Content) -> list[DataFile]:
         """Return the files that may contain changed rows, from the log's statistics alone; no file is read."""
@@ -46,7 +49,7 @@ class KeyedChanges:
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
         """Return the effect. Shape: change rows -> files removed, rows marked, tables of ``content.schema`` added."""
-        hits = _once(self._hits(content, ways), len(self.reduced.deleted))
+        hits = _once(self._hits(content, ways), len(self.reduced.deleted), leaves=self.leaves_equal)
         matched, present = (np.zeros(len(self.reduced.deleted), dtype=bool) for _ in range(2))
         for file_hits in hits:
             matched[file_hits.keys] = True
@@ -97,6 +100,10 @@ class KeyedChanges:
                 dead = ~is_live(rows)
                 present = ~(dead & newer)
                 newer &= ~(dead & reduced.deleted[keys])
+        if self.leaves_equal and len(places):
+            names = image_schema(content.schema).names
+            differs = differing(content.read_at(file, places, names), reduced.rows.select(names).take(pa.array(keys)))
+            newer &= differs | dead | _ends(reduced)[keys]
         return _Hits(file, places, keys, newer, dead, present, np.zeros(0, dtype=np.int64))
 
     def _truncated(self, content: Content, hits: _Hits, truncation: Truncation) -> np.ndarray:
@@ -147,8 +154,11 @@ def absent_of(reduced: ReducedSlice, present: np.ndarray) -> AbsentRows | None:
     return AbsentRows.of_keys(reduced.expected, present, reduced.seek[~reduced.deleted], reduced.index)
 
 
-def _once(hits: list[_Hits], count: int) -> list[_Hits]:
-    """Let only the first row of each of ``count`` keys be replaced, where the table has several."""
+def _once(hits: list[_Hits], count: int, *, leaves: bool) -> list[_Hits]:
+    """Let only the first row of each of ``count`` keys be replaced, where the table has several.
+
+    ``leaves``: the others leave the table, even if the first one stays.
+    """
     keys = np.concatenate([np.zeros(0, dtype=np.int64), *(file_hits.keys for file_hits in hits)])
     if not len(keys) or np.bincount(keys, minlength=count).max() == 1:
         return hits
@@ -156,7 +166,10 @@ def _once(hits: list[_Hits], count: int) -> list[_Hits]:
     again = np.ones(len(keys), dtype=bool)
     again[np.unique(keys, return_index=True)[1]] = False
     ends = np.cumsum([len(file_hits.keys) for file_hits in hits])
-    return [replace(file_hits, again=mask) for file_hits, mask in zip(hits, np.split(again, ends[:-1]), strict=True)]
+    return [
+        replace(file_hits, again=mask, newer=file_hits.newer | (mask & leaves))
+        for file_hits, mask in zip(hits, np.split(again, ends[:-1]), strict=True)
+    ]
 
 
 def _with_own_values(reduced: ReducedSlice, keys: np.ndarray, places: np.ndarray, at: RowsAt) -> pa.Table:

@@ -121,7 +121,7 @@ class ChunkTask:
         admitted = gate.admit(chunks, self._merged(changes, target))
         if admitted.refused:
             failpoints.hit(failpoints.AFTER_QUARANTINE)
-        lake_changes = admitted.states.changes()
+        lake_changes = admitted.states.changes(leaves_equal=lake.definition.shows_changes)
         done = on_conflict(lambda: self._write(lake, target, lake_changes), lake)
         gate.settle(admitted)
         maintain_after(lake, since, slices.writer.history_minutes, merge_key(table))

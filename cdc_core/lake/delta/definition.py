@@ -113,6 +113,11 @@ class Definition:
         is_known = CHANGE_FEED in self.writers or self.versions[1] < _FEATURE_VERSIONS[1]
         return is_known and self.properties.get(_FEED_ENABLED) == "true"
 
+    @property
+    def shows_changes(self) -> bool:
+        """Whether readers see which rows a commit changes: in a change data feed, or by their ids and versions."""
+        return self.feeds_changes or bool(self.row_tracking)
+
     def having(self, *features: str) -> Definition:
         """Return the definition with table features, which may be there already."""
         if set(features) <= self.writers:

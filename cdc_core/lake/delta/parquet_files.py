@@ -35,6 +35,7 @@ _DICTIONARY_ROWS = 100_000
 _MOST_PAGED = 64
 # In memory, without compression: a file is read as a whole where some of its rows change.
 FILE_BYTES = 256 << 20
+FILE_ROWS = 1_000_000
 BATCH_ROWS = 2_048
 _BATCH_BYTES = 8 << 20
 
@@ -197,9 +198,9 @@ class ParquetFiles:
         self,
         batches: Iterable[pa.RecordBatch],
         columns: Columns,
-        rows_per_file: int,
-        bytes_per_file: int | None,
-        name: str,
+        rows_per_file: int = FILE_ROWS,
+        bytes_per_file: int | None = FILE_BYTES,
+        name: str = "part",
     ) -> list[DataFile]:
         """Write batches of the table's schema to new files; see ``DeltaTable.write_stream``."""
         files: list[DataFile] = []

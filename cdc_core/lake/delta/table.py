@@ -45,7 +45,6 @@ _APPENDS_ONLY = "delta.appendOnly"
 # Entries are followed while they cannot have been removed: a log keeps them for an hour at least.
 _FOLLOW_SECONDS = 600.0
 _EXPECT_SECONDS = 60.0
-_CHANGE_ROWS = 1_000_000
 # Appends of others between which one of ours was never the next.
 _APPENDS_PASSED = 20
 
@@ -309,8 +308,7 @@ class DeltaTable:
 
     def write_changes(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[DataFile]:
         """Write rows of ``schema`` with their kind of change (CHANGE_TYPE) to files of a commit's ``changes``."""
-        columns = self._columns.of_changes(schema)
-        return self._parquet.write_stream(batches, columns, _CHANGE_ROWS, FILE_BYTES, f"{CHANGES}/cdc")
+        return self._parquet.write_stream(batches, self._columns.of_changes(schema), name=f"{CHANGES}/cdc")
 
     def write_as(self, rows: pa.Table, schema: pa.Schema, name: str = "part") -> DataFile:
         """As ``write``, with another schema, for a commit that puts it in force and replaces all files."""
@@ -342,7 +340,7 @@ class DeltaTable:
         removed: Iterable[DataFile] = (),
         *,
         marked: Iterable[MarkedRows] = (),
-        changes: Sequence[DataFile] | None = None,
+        changes: list[DataFile] | None = None,
         txns: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
         schema: pa.Schema | None = None,
@@ -356,10 +354,9 @@ class DeltaTable:
 
         ``replace`` removes all existing files instead. ``schema`` puts columns in force, with ``replace`` those under
         which the files were written (``write_as``). ``definition`` is derived from the table's own and put in force,
-        with the columns that it is ``clustered_by``. Files that are added may have marked rows, too. ``changes``
-        are the files of its change data feed: none if no row differs, None if readers take the rows of files for what
-        changed. ``keeps_row_ids``: rows that were in the table before have the ids that
-        they had (``tracked_schema``).
+        with the columns that it is ``clustered_by``. Added files may have marked rows, too. ``changes`` are the
+        files of its change data feed, none if no row differs; None: readers go by the rows of files. ``keeps_row_ids``:
+        rows that were in the table before have the ids that they had (``tracked_schema``).
 
         Raises CommitConflictError if another commit was made first (see the module's docstring), UnreadableError if
         another program allows appends only: nothing was changed.
@@ -377,15 +374,13 @@ class DeltaTable:
             added, removed = self._with_marks(added, removed, marked)
         if after.assigns_row_ids and not before.assigns_row_ids:
             added, data_change = self._with_row_ids(added, removed), False
-        if changes is not None and not changes:
-            data_change = False
         actions = after.actions(before)
         entry = LogEntry(
             added,
             removed,
             txns or {},
             metadata,
-            data_change,
+            data_change and changes != [],
             actions,
             names=after.physical_names(),
             clustered_by=None if clustered_by is None else after.physical(clustered_by),

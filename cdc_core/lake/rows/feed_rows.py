@@ -46,10 +46,15 @@ def of_kind(rows: pa.Table, kind: str) -> pa.Table:
 
 def updates(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return both images of the rows that differ in a column. Shape: table[N], table[N] -> table[2 * D]"""
+    changed = pa.array(differing(before, after))
+    return pa.concat_tables([of_kind(before.filter(changed), BEFORE), of_kind(after.filter(changed), AFTER)])
+
+
+def differing(before: pa.Table, after: pa.Table) -> np.ndarray:
+    """Return which rows differ from those at the same places. Shape: table[N], table[N] -> bool[N]"""
     rows = pa.concat_tables([before, after])
     _, codes = Tuples.number([column(rows, name) for name in rows.schema.names], exact=True)
-    differs = pa.array(codes[: before.num_rows] != codes[before.num_rows :])
-    return pa.concat_tables([of_kind(before.filter(differs), BEFORE), of_kind(after.filter(differs), AFTER)])
+    return np.asarray(codes[: before.num_rows] != codes[before.num_rows :])
 
 
 def row_changes(old: pa.Table, new: pa.Table, identity: RowIdentity) -> pa.Table:

@@ -215,7 +215,7 @@ def _commit(
     more: Mapping[str, int] | None = None,
     replace: bool = False,
     marked: Iterable[MarkedRows] = (),
-    feed: Sequence[DataFile] | None = None,
+    feed: list[DataFile] | None = None,
 ) -> int:
     """Make a commit. ``feed``: the files of its change data feed; None to write those of a table that has one here."""
     table, token = merge.table.id, merge.snapshot.token

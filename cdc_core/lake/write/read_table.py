@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.lake.apply.kept_rows import KeptRows
+from cdc_core.lake.apply.next_content import KeptRows
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths

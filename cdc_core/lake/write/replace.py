@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cdc_core.errors import InvariantError
-from cdc_core.lake.apply.kept_rows import KeptRows, check_modes, commit_merged, keeps_rows, merged
+from cdc_core.lake.apply.kept_rows import check_modes, commit_merged, keeps_rows, merged
+from cdc_core.lake.apply.next_content import KeptRows
 from cdc_core.lake.delete_columns import as_live, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import TransientError
-from cdc_core.lake.apply.kept_rows import EPOCH_LSNS, MOST_EARLIER, KeptRows, earlier
+from cdc_core.lake.apply.next_content import EPOCH_LSNS, MOST_EARLIER, KeptRows, earlier
 from cdc_core.lake.delete_columns import COLUMNS, as_live
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
