@@ -1,4 +1,4 @@
-"""The settings of a Dagster instance: the same files as at the top level, which a wheel does not have.
+"""The settings of a Dagster instance; links at the top level lead to the files.
 
 ``write_home`` writes them into a folder. ``INSTANCE``, ``WORKSPACE`` and ``CONNECTORS`` are the names of the files and
 of the folder of connectors; ``shipped`` returns a file's content.

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 # What stands there as code to be run as it is; blocks with a title are parts of somebody's program.
 PYTHON_PAGE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
 PACKAGES = ("cdc_core", "pipelines", "wal2lake")
-BUILT_FROM = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE", "dagster.yaml", "workspace.yaml")
+BUILT_FROM = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE")
 BESIDE = ("dagster", "dagster-webserver", "dagster-daemon")
 SCRIPT = """#!{python}
 import sys
