@@ -5,7 +5,8 @@
 A turn takes the first snapshot of a table of ``--rows`` rows; then wal2lake streams updates of another table, as many
 as ``--rate`` a second, at first alone and then with an incremental snapshot of the table. Wall time is until all rows
 are in the lake. CPU time is of all processes of wal2lake and of the server, without what the stream alone uses in that
-time. What is compared are the ratios within a turn.
+time. Freshness is the time from an update's commit until the round that merges it has ended (p95). What is compared are
+the ratios within a turn.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +29,46 @@ from benchmarks.macro.stream import connector_properties, drop_slot
 from benchmarks.server import bench_server
 from cdc_core.assemble import Connector
 from cdc_core.engine.reports import Until
+from cdc_core.lsn import Lsn
 from cdc_core.snapshot.notifications import Notification
 from cdc_core.snapshot.signals.channels import Inbox
 from cdc_core.snapshot.signals.parse import Signal
 from tests.support.cluster import Cluster
 from tests.support.lake import write_properties
 
-_SECONDS, _ALONE_SECONDS, _UPDATED_ROWS = 1800, 25.0, 100_000
+_SECONDS, _ALONE_SECONDS, _ROUND_SECONDS, _UPDATED_ROWS = 1800, 25.0, 3.0, 100_000
 
 
 @dataclass
 class Turn:
-    """Wall and CPU seconds of both snapshots, and the share of the stream that was subtracted."""
+    """Wall and CPU seconds of both snapshots, the share of the stream that was subtracted, and freshness without and
+    with the incremental one.
+    """
 
     first: float
     first_cpu: float
     beside: float
     beside_cpu: float
     stream_cpu: float
+    fresh_alone: float
+    fresh_beside: float
+
+
+@dataclass
+class Freshness:
+    """``commits`` are times of commits, each with a position before it; ``rounds`` ends of rounds with their LSN."""
+
+    commits: list[tuple[float, int]] = field(default_factory=list)
+    rounds: list[tuple[float, int]] = field(default_factory=list)
+
+    def p95(self, since: float, until: float) -> float:
+        """The 95th percentile of the lag of updates that were committed in that time, in seconds."""
+        lags = []
+        for at, lsn in self.commits:
+            merged = [end for end, to_lsn in self.rounds if to_lsn > lsn]
+            if since <= at <= until and merged:
+                lags.append(min(merged) - at)
+        return statistics.quantiles(lags, n=20)[-1]
 
 
 def main() -> None:
@@ -88,20 +111,27 @@ def _first(cluster: Cluster, database: str, folder: Path) -> tuple[float, float]
     return taken
 
 
-def _beside(cluster: Cluster, database: str, folder: Path, rate: int, rows: int) -> tuple[float, float, float]:
+def _beside(
+    cluster: Cluster, database: str, folder: Path, rate: int, rows: int
+) -> tuple[float, float, float, float, float]:
     cluster.execute(database, "select pg_create_logical_replication_slot('measured', 'pgoutput')")
     connector, spark = _connector(cluster, database, folder, {})
-    inbox, stop, ended = Inbox(), threading.Event(), threading.Event()
+    inbox, stop, ended, fresh = Inbox(), threading.Event(), threading.Event(), Freshness()
 
     def note(progress: Notification) -> None:
         if progress.type.value == "COMPLETED":
             ended.set()
 
-    writing = threading.Thread(target=_update, args=(cluster, database, rate, stop))
+    writing = threading.Thread(target=_update, args=(cluster, database, rate, stop, fresh))
     streaming = threading.Thread(
         target=connector.stream,
         args=(Until(max_seconds=_SECONDS), spark),
-        kwargs={"should_stop": stop.is_set, "inbox": inbox, "on_notification": note},
+        kwargs={
+            "should_stop": stop.is_set,
+            "inbox": inbox,
+            "on_notification": note,
+            "on_round": lambda report: fresh.rounds.append((time.monotonic(), int(report.lsn))),
+        },
     )
     writing.start()
     streaming.start()
@@ -110,11 +140,12 @@ def _beside(cluster: Cluster, database: str, folder: Path, rate: int, rows: int)
         time.sleep(_ALONE_SECONDS)  # Java compiles, and workers start
         began, cpu = time.monotonic(), _cpu(cluster)
         time.sleep(_ALONE_SECONDS)
-        alone = (_cpu(cluster) - cpu) / (time.monotonic() - began)
+        alone, alone_since = (_cpu(cluster) - cpu) / (time.monotonic() - began), began
         inbox.put(Signal("1", "execute-snapshot", {"data-collections": ["public.other"]}))
         began, cpu = time.monotonic(), _cpu(cluster)
         _wait(ended.is_set)
         seconds, used = time.monotonic() - began, _cpu(cluster) - cpu
+        time.sleep(_ROUND_SECONDS)
     finally:
         stop.set()
         writing.join(60)
@@ -124,7 +155,8 @@ def _beside(cluster: Cluster, database: str, folder: Path, rate: int, rows: int)
         raise SystemExit(f"the lake has {found} rows, expected {rows}")
     drop_slot(cluster, database, "measured")
     shutil.rmtree(folder, ignore_errors=True)
-    return seconds, used - alone * seconds, alone * seconds
+    lags = fresh.p95(alone_since, began - _ROUND_SECONDS), fresh.p95(began, began + seconds)
+    return seconds, used - alone * seconds, alone * seconds, *lags
 
 
 def _connector(cluster: Cluster, database: str, folder: Path, more: dict[str, str]) -> tuple[Connector, Any]:
@@ -135,13 +167,15 @@ def _connector(cluster: Cluster, database: str, folder: Path, more: dict[str, st
     return connector, spark
 
 
-def _update(cluster: Cluster, database: str, rate: int, stop: threading.Event) -> None:
+def _update(cluster: Cluster, database: str, rate: int, stop: threading.Event, fresh: Freshness) -> None:
     """Update rows at an even rate, in ten transactions a second."""
     statement = "update load set ratio = ratio + 1 where id between %s and %s"
     size, at, due = max(1, rate // 10), 1, time.monotonic()
     with cluster.connect(database) as connection:
         while not stop.is_set():
+            (lsn,) = connection.execute("select pg_current_wal_insert_lsn()").fetchone() or ("0/0",)
             connection.execute(statement, (at, at + size - 1))
+            fresh.commits.append((time.monotonic(), int(Lsn.parse(lsn))))
             at = at + size if at + 2 * size <= _UPDATED_ROWS else 1
             due += 0.1
             stop.wait(max(0.0, due - time.monotonic()))
@@ -170,7 +204,12 @@ def _print(given: argparse.Namespace, turns: list[Turn]) -> None:
     print(f"{given.rows:,} rows × 10 columns, beside {given.rate} updates/s")
     print("| | first snapshot | incremental | ratio within a turn |")
     print("|---|---|---|---|")
-    for name, one, other in (("wall", "first", "beside"), ("CPU", "first_cpu", "beside_cpu")):
+    compared = (
+        ("wall", "first", "beside"),
+        ("CPU", "first_cpu", "beside_cpu"),
+        ("p95 of freshness: stream alone, beside the snapshot", "fresh_alone", "fresh_beside"),
+    )
+    for name, one, other in compared:
         firsts, besides = ([getattr(turn, which) for turn in turns] for which in (one, other))
         ratios = [beside / first for first, beside in zip(firsts, besides, strict=True)]
         values = f"{statistics.median(firsts):.1f} s | {statistics.median(besides):.1f} s"

@@ -206,7 +206,7 @@ class Connector:
 
     def incremental_snapshot(
         self,
-        ranges: Sequence[str | TableId | KeyRange],
+        ranges: Sequence[str | TableId | KeyRange] | None = None,
         spark: GivenSession = None,
         on_progress: Callable[[IncrementalProgress], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
@@ -215,12 +215,13 @@ class Connector:
     ) -> list[RangeReport]:
         """Read ranges of tables again, in parallel Spark tasks, while the stream continues; returns the result of each.
 
-        ``ranges`` are ranges or names: ``public.orders|0007``, or ``public.orders`` for all ranges of a table. A range
-        is staged in the lake once it is read, in one commit, and is written to its lake table by the run that streams,
-        in this process or another, as soon as that has passed the range's position. If another process has the slot,
-        that is waited for; otherwise this call streams until its own ranges are written. So what is reported as applied
-        is in the lake table; what is not (for ``wait_seconds`` the stream came no nearer, or ``should_stop``) is staged
-        and is written by the run that streams next. Raises CdcError; ranges that were staged before stay.
+        ``ranges`` are ranges or names: ``public.orders|0007``, or ``public.orders`` for all of a table's. None: all
+        tables of ``snapshot.include.collection.list`` that can be read so. A range is staged in the lake once it is
+        read, in one commit, and is written to its lake table by the run that streams, in this process or another, as
+        soon as that has passed the range's position. If another process has the slot, that is waited for; otherwise
+        this call streams until its own ranges are written. So what is reported as applied is in the lake table; what is
+        not (for ``wait_seconds`` the stream came no nearer, or ``should_stop``) is staged and is written by the run
+        that streams next. Raises CdcError; ranges that were staged before stay.
 
         ``spark`` is a session, or a function that returns one; None: the process's own. ``on_progress`` is called about
         once a second with each table, ``on_range`` for each range that is no longer staged.

@@ -143,8 +143,7 @@ class RunContext:
         config = self.config
         if self.sessions.file is None:
             self.sessions.file = SessionFile(state_file(config.state_path, "sessions", self.name, self.slot))
-        include = config.snapshot.snapshot_include_collection_list
-        return Source(config.postgres, config.selection, include, self.told, self.sessions, config.snapshot.skips)
+        return Source(config.postgres, config.table_selection, self.told, self.sessions)
 
     def has_slot(self) -> bool:
         """Whether the slot exists. Queries the server."""

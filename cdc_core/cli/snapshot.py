@@ -36,7 +36,7 @@ def command(
     Existing lake tables are replaced by the current rows of the source; streaming continues exactly from there.
 
     With --incremental the rows are added to those in the lake, once the stream has passed them, by the streaming
-    run; if none is streaming, by this command. Default: all tables that have a key.
+    run; if none is streaming, by this command. Default: all tables of snapshot.include.collection.list that have a key.
     """
     console = Console(stderr=True, soft_wrap=True)
     set_up(log_format, verbose=verbose)
@@ -65,7 +65,7 @@ def _incremental(console: Console, connector: Connector, names: Sequence[str]) -
                 bars(SnapshotProgress(progress.table, progress.rows, progress.rows_expected, False))
 
         reports = connector.incremental_snapshot(
-            names or [*connector.plan_incremental()], on_progress=show, should_stop=stop.is_set, on_range=_say_range
+            names or None, on_progress=show, should_stop=stop.is_set, on_range=_say_range
         )
     left = [report for report in reports if not report.is_applied]
     for report in left:

@@ -161,7 +161,7 @@ class ObserveOptions:
         "wal2lake.snapshot.schedule.tables",
         (),
         "Captured tables that the scheduled snapshot reads: names (schema.table) or regular expressions that match "
-        "them; empty for all.",
+        "them; empty for those of snapshot.include.collection.list.",
         parse=parse_patterns,
         names=Named.CAPTURED,
     )

@@ -30,7 +30,7 @@ from cdc_core.postgres.server import next_transaction, oldest_transaction, senda
 from cdc_core.postgres.sessions import Sessions
 from cdc_core.postgres.sqlstate import one_row
 from cdc_core.schema import TableId, TableSchema
-from cdc_core.selection import OPERATIONS, SelectionOptions, TableSelection
+from cdc_core.selection import OPERATIONS, TableSelection
 
 _log = logging.getLogger(__name__)
 
@@ -108,15 +108,12 @@ class Source:
     def __init__(
         self,
         options: PostgresOptions,
-        selection: SelectionOptions,
-        snapshot_include: tuple[str, ...],
+        selection: TableSelection,
         told: set[str] | None = None,
         sessions: Sessions | None = None,
-        snapshot_skips: Callable[[TableId], bool] = lambda table: False,
     ) -> None:
         self.options = options
-        self.selection = TableSelection(selection, snapshot_include, snapshot_skips)
-        self._skipped = selection.skipped_operations
+        self.selection = selection
         self.on_slot: Callable[[Lsn], None] = lambda lsn: None
         self._told = set() if told is None else told
         self._expected: tuple[str, int] | None = None
@@ -311,7 +308,7 @@ class Source:
         ``skipped.operations`` contains them: a lake needs truncates. Changes that open transactions made before a table
         was added are never sent (``await_older_transactions``).
         """
-        skipped = [operation for operation in self._skipped if operation not in always]
+        skipped = [operation for operation in self.selection.skipped_operations if operation not in always]
         added: set[TableId] = set()
         is_altered = False
         if self._has_publication:

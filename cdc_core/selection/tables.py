@@ -38,6 +38,8 @@ class TableSelection:
         self._snapshot_skips = snapshot_skips
         self._ignore_builtin = options.table_ignore_builtin
         self._signal = _lowered(options.signal_table)
+        self.skipped_operations = options.skipped_operations
+        """The operations that are not published."""
         self._known: dict[TableId, bool] = {}
 
     def includes(self, table: TableId) -> bool:
@@ -56,7 +58,7 @@ class TableSelection:
         return self._passes(table)
 
     def includes_in_snapshot(self, table: TableId) -> bool:
-        """Whether the table's rows are read by snapshots: it is captured and matches the snapshot's own list."""
+        """Whether snapshots that name no tables read the table: it is captured and matches the snapshot's own list."""
         is_listed = not self._snapshot_in or matches_any(self._snapshot_in, str(table))
         return self.includes(table) and is_listed and not self._snapshot_skips(table)
 

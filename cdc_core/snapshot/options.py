@@ -143,7 +143,7 @@ class SnapshotOptions:
     snapshot_include_collection_list: tuple[str, ...] = option(
         "snapshot.include.collection.list",
         (),
-        "Captured tables (schema.table) whose rows are read; empty for all captured ones.",
+        "Captured tables (schema.table) that snapshots read if they name no tables; empty for all captured ones.",
         parse=parse_patterns,
         names=Named.CAPTURED,
     )

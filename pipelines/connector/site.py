@@ -207,7 +207,7 @@ class KnownTable:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlan:
-    """Schedule of incremental snapshots: ``cron`` is empty for none, ``tables`` is empty for all."""
+    """Schedule of incremental snapshots: ``cron`` is empty for none, ``tables`` for those that ``Site.reads`` names."""
 
     cron: str = ""
     timezone: str = "UTC"
@@ -242,6 +242,8 @@ class Site:
     job_spark_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     file: Path | None = None
     snapshot_plan: SnapshotPlan = field(default_factory=SnapshotPlan)
+    # Whether a snapshot that names no tables reads the table (snapshot.include.collection.list, a custom mode).
+    reads: Callable[[TableId], bool] = lambda table: True
     maintenance_cron: str = ""
     reconcile_cron: str = ""
     storage: Storage = field(default_factory=Storage)

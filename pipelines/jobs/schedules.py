@@ -12,10 +12,12 @@ import dagster as dg
 
 from cdc_core.schema import TableId
 from cdc_core.selection import table_matcher
+from wal2lake.pipelines.connector import pause
 from wal2lake.pipelines.connector.keys import incremental_key
 from wal2lake.pipelines.connector.partitions import keys_of_run, neighbours, ranges_name, table_of
 from wal2lake.pipelines.connector.site import Site
 from wal2lake.pipelines.jobs.connector import incremental_job_name
+from wal2lake.pipelines.jobs.pauses import resume_job_name
 from wal2lake.pipelines.jobs.scheduled import scheduled
 from wal2lake.pipelines.jobs.signals import signal_job_name, snapshot_signal_config
 from wal2lake.pipelines.jobs.slot_runs import unfinished
@@ -33,11 +35,11 @@ def schedule_name(site: Site) -> str:
 def schedules(site: Site) -> list[dg.ScheduleDefinition]:
     """All schedules of a connector."""
     plan = site.snapshot_plan
-    tables = ", ".join(plan.tables) or "all captured tables"
+    tables = ", ".join(plan.tables) or "all tables of snapshot.include.collection.list"
     common = {"execution_timezone": plan.timezone}
     if site.is_kafka_only:
         what = f"Requests an incremental snapshot of {tables} from the streaming run of {site.name}"
-        config = snapshot_signal_config(site, plan.tables)
+        config = snapshot_signal_config(site, plan.tables or _unnamed(site))
         made = _made(site, signal_job_name(site), what, run_config=config, **common)
     else:
         what = f"Takes an incremental snapshot of {tables}, except tables that are still being read"
@@ -53,6 +55,10 @@ def _requests(site: Site) -> Any:
     """The function of a tick: requests of runs, or why there are none."""
 
     def tick(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        if (paused := pause.read(site.state_path)) is not None:
+            # Its run would stream, as no other does.
+            yield dg.SkipReason(f"{site.name} is {paused}; run {resume_job_name(site)} to resume it")
+            return
         order = context.instance.get_dynamic_partitions(ranges_name(site))
         ranges = _wanted(site, order)
         if not ranges:
@@ -79,11 +85,17 @@ def _request(context: dg.ScheduleEvaluationContext, first: str, last: str) -> dg
     return dg.RunRequest(run_key=f"{at.isoformat()}:{first}:{last}", tags=tags)
 
 
+def _unnamed(site: Site) -> Sequence[str]:
+    """The known tables that a snapshot without names reads; none if it reads all, also those captured later."""
+    read = [str(table.id) for table in site.tables if site.reads(table.id)]
+    return [] if len(read) == len(site.tables) else read
+
+
 def _wanted(site: Site, order: Sequence[str]) -> dict[str, TableId]:
-    """The ranges of the tables that the schedule names."""
-    patterns = [table_matcher(entry) for entry in site.snapshot_plan.tables]
+    """The ranges of the tables that the schedule names; without names, as any snapshot without names."""
+    patterns = [table_matcher(entry) for entry in site.snapshot_plan.tables] or [site.reads]
     tables = {key: table_of(key) for key in order}
-    return {key: table for key, table in tables.items() if not patterns or any(names(table) for names in patterns)}
+    return {key: table for key, table in tables.items() if any(names(table) for names in patterns)}
 
 
 def _being_read(instance: dg.DagsterInstance, site: Site, order: Sequence[str]) -> dict[TableId, str]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -14,6 +15,7 @@ from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, site, table_status
 from tests.support.waits import wait_until
 from wal2lake.pipelines.assets import incremental_events
 from wal2lake.pipelines.assets.snapshots import READ_AGAIN_TAG
+from wal2lake.pipelines.connector import pause
 from wal2lake.pipelines.connector.keys import changes_key, incremental_key, lake_key
 from wal2lake.pipelines.connector.partitions import neighbours, ranges_name
 from wal2lake.pipelines.connector.site import SnapshotPlan
@@ -220,6 +222,30 @@ def test_a_tick_skips_tables_that_are_still_being_read_and_says_so(kept):
     assert skipped == f"run {reading.run_id} is still reading public.orders: nothing else is to be read"
     kept.report_run_canceled(reading)
     assert len(tick_of(orders, kept).run_requests) == 1
+
+
+def test_a_tick_without_tables_reads_those_of_the_include_list(kept):
+    plan, reads = SnapshotPlan("0 4 * * *"), lambda table: table == PEOPLE
+    here = site(engine_of(), plan=plan, reads=reads)
+    kept.add_dynamic_partitions(ranges_name(here), RANGES)
+    (request,) = tick_of(here, kept).run_requests
+    assert (request.tags[FIRST], request.tags[LAST]) == (RANGES[3], RANGES[5])
+    named = site(engine_of(), plan=replace(plan, tables=("public.orders",)), reads=reads)
+    (request,) = tick_of(named, kept).run_requests
+    assert (request.tags[FIRST], request.tags[LAST]) == (RANGES[0], RANGES[2]), "what is named is read"
+    for read, collections in ((reads, [str(PEOPLE)]), (lambda table: True, [".*"])):
+        alone = site(engine_of(), plan=plan, reads=read, sinks=("kafka",))
+        (request,) = tick_of(alone, kept).run_requests
+        assert request.run_config["ops"]["shop_signal"]["config"]["data_collections"] == collections
+
+
+def test_a_paused_connector_has_no_tick(kept, tmp_path):
+    here = replace(site(engine_of(), plan=SnapshotPlan("0 4 * * *")), state_path=tmp_path)
+    kept.add_dynamic_partitions(ranges_name(here), RANGES)
+    pause.write(tmp_path, "an upgrade", "run")
+    assert "an upgrade; run shop_resume_job to resume it" in tick_of(here, kept).skip_message
+    pause.end(tmp_path)
+    assert len(tick_of(here, kept).run_requests) == 1
 
 
 def test_a_connector_of_kafka_alone_has_its_stream_read_the_tables(kept):

@@ -1,5 +1,7 @@
 """What each snapshot mode reads: by ``wal2lake snapshot``, Dagster's partitions, its sensor's start, the component."""
 
+from datetime import UTC, datetime
+
 import dagster as dg
 import pytest
 
@@ -13,8 +15,9 @@ from wal2lake.pipelines.assets.snapshots import READ_AGAIN_TAG
 from wal2lake.pipelines.component import ConnectorComponent
 from wal2lake.pipelines.connector.files import load_sites
 from wal2lake.pipelines.connector.keys import lake_key, snapshot_key
-from wal2lake.pipelines.connector.partitions import partitions_name
+from wal2lake.pipelines.connector.partitions import partitions_name, ranges_name, table_of
 from wal2lake.pipelines.factory import definitions_of
+from wal2lake.pipelines.jobs.schedules import schedule_name
 from wal2lake.pipelines.sensors.connector import slot_sensor
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -32,6 +35,7 @@ BY = {
     "custom": "folder",
     "custom, some": "component",
 }
+ENDS = ("start", "end")
 A, B = (TableId("public", name) for name in ("a", "b"))
 SOURCE = (
     "create table a (id int primary key); create table b (id int primary key);"
@@ -97,6 +101,8 @@ class OnceA:
         return "select * from a" if table == str(A) else None
 
 
+# Those of which a snapshot that names no tables reads one only, as far as the mode reads any.
+OF_A = ("initial, some", "always", "no_data", "custom, some")
 # Those that stream nothing.
 UNSTREAMED = ("initial_only", "custom", "configuration_based, no data")
 
@@ -152,6 +158,17 @@ def materialized(file, instance, by, job="shop_snapshot_job", tags=(), config=No
     return site, instance.get_materialized_partitions(snapshot_key(site))
 
 
+def tables_of_tick(site, instance):
+    """The tables whose ranges a tick of the schedule reads."""
+    instance.add_dynamic_partitions(ranges_name(site), [f"{table}|0001" for table in (A, B)])
+    schedule = definitions_of([site]).get_repository_def().get_schedule_def(schedule_name(site))
+    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=datetime(2026, 1, 1, 4, tzinfo=UTC))
+    order = instance.get_dynamic_partitions(ranges_name(site))
+    requests = schedule.evaluate_tick(context).run_requests
+    ends = [[order.index(request.tags[f"dagster/asset_partition_range_{end}"]) for end in ENDS] for request in requests]
+    return {table_of(key) for first, last in ends for key in order[first : last + 1]}
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode, caplog):
     settings, first, again = MODES[mode]
@@ -163,10 +180,15 @@ def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode
     # A table that is named is read in any mode.
     Connector.from_file(file).snapshot([B], spark=session)
     assert set(in_lake(file)) == first | {B}
+    # An incremental snapshot is asked for, so it reads in any mode; without names, the tables of the list.
+    listed = {A} if mode in OF_A else {A, B}
+    reports = Connector.from_file(file).incremental_snapshot(spark=session)
+    assert {report.range.table for report in reports if report.is_applied} == listed
+    assert in_lake(file) == {table: [1] for table in first | listed | {B}}
 
     by = BY[mode]
     database, file = connector(settings)
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         # In no mode does the sensor's first start read or stream anything: the slot is made by the first snapshot.
         first_start = slot_sensor(site_of(file, by))(dg.build_sensor_context(instance=instance))
         assert isinstance(first_start, dg.SkipReason)
@@ -184,6 +206,7 @@ def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode
         skipped = slot_sensor(site)(dg.build_sensor_context(instance=instance))
         streams = mode not in UNSTREAMED
         assert isinstance(skipped, dg.SensorResult) == streams
+        assert tables_of_tick(site, instance) == listed
         assert materialized(file, instance, by, tags={READ_AGAIN_TAG: "true"})[1] == {str(A), str(B)}
         assert in_lake(file) == {A: [1, 2], B: [1, 2]}
         pg.execute(database, "insert into a values (3)")

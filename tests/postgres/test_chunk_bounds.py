@@ -8,6 +8,7 @@ from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.chunks import ChunkConnection
 from cdc_core.postgres.source import Source
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.tables import TableSelection
 from cdc_core.snapshot.incremental.bounds import floor_of, proven_floor, take_bound
 from cdc_core.visibility import Visibility
 from tests.support.postgres_options import options_for
@@ -50,7 +51,7 @@ def test_an_open_transaction_that_is_the_newest_is_waited_for(each_pg) -> None:
     each_pg.execute(database, "create table t (id int)")
     newest = each_pg.connect(database)
     try:
-        with Source(options_for(each_pg, database), SelectionOptions(), ()) as opened:
+        with Source(options_for(each_pg, database), TableSelection(SelectionOptions())) as opened:
             newest.execute("begin")
             newest.execute("insert into t values (1)")
             assert not opened.await_older_transactions(seconds=0.3)

@@ -13,6 +13,7 @@ from cdc_core.postgres.replication.stream import ReplicationStream
 from cdc_core.postgres.replication.stream_identity import server_mark, stream_facts
 from cdc_core.postgres.source import Source
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.tables import TableSelection
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 
@@ -42,7 +43,7 @@ def test_both_kinds_of_connection_name_the_same_server(each_pg: Cluster, options
 
 
 def test_a_second_connection_that_reaches_another_server(options: PostgresOptions) -> None:
-    with Source(options, SelectionOptions(), ()) as source:
+    with Source(options, TableSelection(SelectionOptions())) as source:
         with connect(options) as ordinary:
             system_id, timeline = server_mark(ordinary)
         source.expect(system_id, timeline)

@@ -19,6 +19,7 @@ from cdc_core.postgres.source import Source
 from cdc_core.schema.relation import ReplicaIdentity
 from cdc_core.schema.table import TableId, TableSchema
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.tables import TableSelection
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 
@@ -210,7 +211,7 @@ def test_operations_that_the_publication_lacks_are_reported_once(
     each_pg.execute(
         options.database_dbname, 'create publication "the ""pub""" for table a with (publish = \'insert, update\')'
     )
-    with Source(options, SelectionOptions(), ()) as source:
+    with Source(options, TableSelection(SelectionOptions())) as source:
         tables = source.catalog.tables(lambda name: name in (A, C))
         source.require_publication()
         assert caplog.messages == []

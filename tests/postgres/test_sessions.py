@@ -16,6 +16,7 @@ from cdc_core.postgres.connection import connect
 from cdc_core.postgres.sessions import SessionFile, Sessions
 from cdc_core.postgres.source import Source
 from cdc_core.selection.options import SelectionOptions
+from cdc_core.selection.tables import TableSelection
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
 from tests.support.proxy import Proxy
@@ -37,7 +38,8 @@ class Claims:
     def source(self, *, through_proxy: bool = False, file: Path | None = None) -> Source:
         port = self.proxy.port if through_proxy else self.pg.port
         sessions = Sessions(SessionFile(file or self.file))
-        return Source(options_for(self.pg, self.database, database_port=port), SelectionOptions(), (), None, sessions)
+        options = options_for(self.pg, self.database, database_port=port)
+        return Source(options, TableSelection(SelectionOptions()), None, sessions)
 
     def left(self) -> int:
         return int(self.pg.execute("postgres", _SESSIONS, [self.database])[0][0])

@@ -84,6 +84,7 @@ class Reads:
         elif self.result is not None:
             found.set_result(self.result)
         elif self.is_slow:
+            found.set_running_or_notify_cancel()
             self.waiting.append((found, wanted))
         else:
             self.stage(wanted, instead_of)
@@ -169,7 +170,7 @@ class Run:
             self.snapshots.between_rounds(self.lake, passed)
 
     def ask(self, lsn: int = 4, data: str = EXECUTE) -> None:
-        self.snapshots.note([SignalRow(1, lsn, 0, False, "1", "execute-snapshot", data, lsn, 0)], 0)
+        self.snapshots.note([SignalRow(1, lsn, 0, False, "1", "execute-snapshot", data, lsn, 0)])
 
     @property
     def stored(self) -> LakeProgress:

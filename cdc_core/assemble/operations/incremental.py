@@ -24,7 +24,7 @@ def plan_incremental(context: RunContext, tables: Sequence[TableId] | None, *, r
 
 def incremental_snapshot(
     context: RunContext,
-    names: Sequence[str | TableId | KeyRange],
+    names: Sequence[str | TableId | KeyRange] | None,
     spark: StartSession,
     stream: Callable[[Callable[[], bool]], None],
     callbacks: JobCallbacks,

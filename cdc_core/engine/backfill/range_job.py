@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -25,6 +25,7 @@ from cdc_core.engine.backfill.range_plans import (
     requested_ranges,
     unreadable,
 )
+from cdc_core.engine.backfill.table_reads import chosen_for_snapshot
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import CdcError, InUseError, LockedError, TransientError
 from cdc_core.lake import ProgressLog, StagedRows, lake_properties
@@ -89,7 +90,7 @@ def read_ranges(
     lake: ConnectorLake,
     source: Source,
     captured: list[TableSchema],
-    names: Sequence[str | TableId | KeyRange],
+    names: Sequence[str | TableId | KeyRange] | None,
     reads: RangeReads,
     notifier: Notifier,
     stream: StreamUntil,
@@ -97,6 +98,8 @@ def read_ranges(
     wait_seconds: float,
 ) -> list[RangeReport]:
     """Read ranges, see them written, and return what became of each; see ``Connector.incremental_snapshot``."""
+    if names is None:
+        names = [table.id for table in readable_tables(source, chosen_for_snapshot(source, captured, None), None)]
     asked = [parsed_range(name) for name in names]
     tables = list(dict.fromkeys(table for table, _, _ in asked))
     known = {table.id: table for table in readable_tables(source, captured, tables)}
@@ -184,23 +187,30 @@ class RangeJob:
             for asked in self._ranges:
                 if asked.reading is not None and asked.reading.done():
                     failed = self._note_read(asked, asked.reading) or failed
+            is_over = failed is not None or self.is_stopped
+            for asked in self._ranges:
+                if is_over and asked.reading is not None and asked.reading.cancel():
+                    asked.reading = None
             unread = [
                 asked
                 for asked in self._ranges
                 if not asked.is_staged and asked.report is None and asked.reading is None
             ]
             left = [asked for asked in unread if asked.key.table not in self.locked]
-            running = sum(asked.reading is not None for asked in self._ranges)
-            if failed is not None or self.is_stopped or not left:
-                if not running:
-                    break
-            else:
-                now = time.monotonic()
-                for asked in [asked for asked in left if now >= asked.retry_at][: self._reads.threads - running]:
+            if not is_over:
+                # As many wait as are read, so that the next one begins at once.
+                now, room = time.monotonic(), 2 * self._reads.threads - len(self._reading)
+                for asked in [asked for asked in left if now >= asked.retry_at][: max(0, room)]:
                     asked.reading = self._reads.read(asked.wanted)
+            reading = self._reading
+            if not reading and (is_over or not left):
+                break
             self.look()
             self._tell()
-            time.sleep(_NAP_SECONDS)
+            if reading:
+                wait(reading, _NAP_SECONDS, FIRST_COMPLETED)
+            else:
+                time.sleep(_NAP_SECONDS)
         self._tell(now=True)
         if failed is not None:
             raise failed
@@ -263,6 +273,10 @@ class RangeJob:
             if self._callbacks.on_range is not None:
                 self._callbacks.on_range(asked.report)
         self._tell(now=True)
+
+    @property
+    def _reading(self) -> list[Future[RangeRead]]:
+        return [asked.reading for asked in self._ranges if asked.reading is not None]
 
     @property
     def _waiting(self) -> list[RequestedRange]:

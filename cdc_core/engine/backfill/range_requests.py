@@ -37,7 +37,7 @@ from cdc_core.snapshot import (
 
 _log = logging.getLogger(__name__)
 
-# Ranges that are staged and not written yet, in addition to those that are being read.
+# Ranges that are to be read next, or are staged and not written yet, in addition to those that are being read.
 _AHEAD = 2
 _ENDED = (ScanStatus.UNKNOWN_SCHEMA, ScanStatus.NO_PRIMARY_KEY)
 
@@ -100,7 +100,12 @@ class RangeRequests:
 
     def close(self) -> None:
         """Discard the ranges that are being read; staged ones stay."""
+        self._cancel()
         self._reading.clear()
+
+    def _cancel(self) -> None:
+        """Do not begin to read the ranges that are read next."""
+        self._reading = {number: reading for number, reading in self._reading.items() if not reading.cancel()}
 
     @property
     def _request(self) -> Request:
@@ -116,7 +121,9 @@ class RangeRequests:
             self._note_plan(current)
         elif self._is_complete(current.table):
             self._complete(current.table)
-        elif self._pace.may_try and not self._stored.now.progress.paused:
+        elif self._stored.now.progress.paused:
+            self._cancel()
+        elif self._pace.may_try:
             self._read_on(current, self._plan)
 
     def _note_plan(self, current: Collection) -> None:
@@ -155,9 +162,9 @@ class RangeRequests:
     def _read_on(self, current: Collection, plan: RangePlan) -> None:
         request, staged = self._request, self._writes.staged(self._request.id)
         there = {*request.done, *staged, *self._reading}
-        threads = self._reads.threads
+        most = self._reads.threads + _AHEAD
         for number in (number for number in range(1, plan.count + 1) if number not in there):
-            if len(self._reading) >= threads or len(self._reading) + len(staged) >= threads + _AHEAD:
+            if len(self._reading) + len(staged) >= most:
                 return
             after, upto = plan.range(number)
             to_read = RangeToRead(request.id, number, current, request.since, after, upto)
@@ -278,7 +285,7 @@ class RangeRequests:
         """Discard the ranges of the current request; none of them is written from now on."""
         self._writes.drop(self._request.id)
         self._plan, self._planning = None, None
-        self._reading.clear()
+        self.close()
 
     def _read_moved(self) -> None:
         """Read rows that moved once more, and tables of which too many did, once nothing else of them is staged."""

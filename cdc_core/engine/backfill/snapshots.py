@@ -18,7 +18,6 @@ may be taken twice, and replaces its tables either way.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -90,10 +89,8 @@ class LakeSnapshots:
         """Whether rows are to be read or written, unless the table is paused, being re-read, or cannot be read yet."""
         return self._requests.is_busy or self._writes.is_busy or bool(self._stored.now.progress.blocking)
 
-    def note(self, signals: Sequence[SignalRow], rows: int) -> None:
-        """Process the signals of a batch before its position is confirmed; ``rows`` is its number of other rows."""
-        if rows:
-            self._pace.note_changes()
+    def note(self, signals: Sequence[SignalRow]) -> None:
+        """Process the signals of a batch before its position is confirmed."""
         last = self._stored.now.signal
         for row in signals:
             place = (row.commit_lsn, row.tx_index)
@@ -104,21 +101,23 @@ class LakeSnapshots:
             self._follow(last)
             failpoints.hit(failpoints.AFTER_SIGNAL)
 
-    def between_rounds(self, lake: SnapshotTarget, passed: int) -> None:
-        """Run pending steps between two rounds; ``passed`` is the LSN up to which everything received is processed."""
+    def between_rounds(self, lake: SnapshotTarget, passed: int) -> bool:
+        """Run pending steps between two rounds, of which at most one writes rows to a lake table.
+
+        ``passed`` is the LSN up to which everything received is processed. Returns whether rows were written: then more
+        may be written at once.
+        """
         if self._processor.ask(str(Lsn(passed))):
             self._follow()
         self._processor.done()
         if self._queue.progress.blocking and self._pace.may_try:
             self._read_at_once(lake)
         self._writes.look()
-        if self._pace.may_write:
-            began = time.monotonic()
-            wrote = self._writes.write(lake, passed)
-            if wrote is not None:
-                self._pace.note_written(began)
-                self._note_written(wrote)
+        wrote = self._writes.write(lake, passed)
+        if wrote is not None:
+            self._note_written(wrote)
         self._requests.go_on()
+        return wrote is not None
 
     def close(self) -> None:
         """Stop reading and store the progress."""

@@ -58,11 +58,11 @@ class SinkBesideEvents:
         """As the sink's."""
         return self._sink.unmerged
 
-    def between_rounds(self, passed: int) -> None:
+    def between_rounds(self, passed: int) -> bool:
         """As the sink's, and confirm what both have."""
         self._feed.check()
         self._tick()
-        self._sink.between_rounds(passed)
+        return self._sink.between_rounds(passed)
 
     def close(self) -> None:
         """As the sink's; the feed is closed by who opened it."""

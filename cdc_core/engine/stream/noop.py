@@ -53,8 +53,9 @@ class NoopSink:
         """Always empty."""
         return {}
 
-    def between_rounds(self, passed: int) -> None:
+    def between_rounds(self, passed: int) -> bool:
         """Do nothing: there is nothing to maintain."""
+        return False
 
     def close(self) -> None:
         """Do nothing: there is no background work."""

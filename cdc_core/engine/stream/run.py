@@ -115,13 +115,13 @@ class Sink(Protocol):
     def unmerged(self) -> dict[TableId, str]:
         """The tables that are paused, or whose last merge failed, with the reason."""
 
-    def between_rounds(self, passed: int) -> None:
-        """Do maintenance outside rounds; ``passed``: the LSN up to which all received is processed. Called often.
+    def between_rounds(self, passed: int) -> bool:
+        """Do work outside rounds; ``passed``: the LSN up to which all received is processed. Called often.
 
-        Called after each round, and about ten times a second while nothing arrives, never between ``append`` and
-        ``merge``. Long work belongs in a thread: while this method waits, no batch is merged. What it writes is
-        committed with the positions of the tables that it changes, as by a round (``lake.positions``); it confirms
-        nothing.
+        Called after each round, and until the next one about ten times a second, or at once again where it returns that
+        there is more to do. Never between ``append`` and ``merge``. A round that is due waits for it, so a step takes a
+        fraction of a second, and what takes longer belongs in a thread. What it writes is committed with the positions
+        of the tables that it changes, as by a round (``lake.positions``); it confirms nothing.
         """
 
     def close(self) -> None:
@@ -188,6 +188,7 @@ class StreamRun:
         self._tally = _Tally(confirmed=start_lsn, complete=start_lsn)
         self._started = time.monotonic()
         self._last_round = self._told_at = float("-inf")
+        self._step_seconds = 0.0
 
     def run(self, until: Until) -> StreamReport:
         """Stream until one of the bounds is reached; by then everything read is merged and expired changes are removed.
@@ -196,10 +197,11 @@ class StreamRun:
         """
         if self._hooks.on_start is not None:
             self._hooks.on_start()
+        has_more = False
         while True:
-            self._wait_for_turn()
+            self._wait_for_turn(works=True)
             self._heartbeat()
-            batch = self._reader.next_batch(_POLL_SECONDS)
+            batch = self._reader.next_batch(0.0 if has_more else _POLL_SECONDS)
             if batch is not None:
                 self._round(batch)
             else:
@@ -208,7 +210,7 @@ class StreamRun:
                     self._round(None)
             self._confirmations.tick()
             reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
-            self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
+            has_more = self._step()
             self._tell_unmerged()
             if reason:
                 self._merge_rest()
@@ -224,13 +226,25 @@ class StreamRun:
             self._told_at = time.monotonic()
             self._hooks.on_unmerged(self._sink.unmerged)
 
-    def _wait_for_turn(self) -> None:
-        """Wait for the configured time between rounds, unless the run is asked to stop."""
+    def _step(self) -> bool:
+        """Do a step of what is done between rounds; returns whether there is more to do at once."""
+        began = time.monotonic()
+        has_more = self._sink.between_rounds(max(self._tally.complete, self._tally.silent))
+        self._step_seconds = time.monotonic() - began
+        return has_more
+
+    def _wait_for_turn(self, *, works: bool) -> None:
+        """Wait for the configured time between rounds, unless the run is asked to stop.
+
+        ``works``: do steps meanwhile, as long as one that takes as long as the last one ends before the round is due.
+        At least one was done after the last round, however long it took.
+        """
         while (left := self._last_round + self._round_seconds - time.monotonic()) > 0:
             if self._must_stop():
                 return
             self._heartbeat()
-            time.sleep(min(left, _POLL_SECONDS))
+            if not (works and self._step_seconds < left and self._step()):
+                time.sleep(min(left, _POLL_SECONDS))
 
     def _must_stop(self) -> bool:
         return self._hooks.should_stop is not None and self._hooks.should_stop()
@@ -282,7 +296,7 @@ class StreamRun:
         Each of them makes some of what it waited for, so they end.
         """
         while self._tally.has_rest and self._sink.has_backlog(Lsn(self._tally.complete)) and not self._must_stop():
-            self._wait_for_turn()
+            self._wait_for_turn(works=False)
             self._round(None)
 
     def _note(self, report: RoundReport) -> None:

@@ -26,7 +26,7 @@ class SignalSink:
     def append(self, batch: Batch | None, to_lsn: Lsn) -> None:
         """As for ``LakeSink``. Signals are processed, and the result is stored, before the position is confirmed."""
         if batch is not None:
-            self._snapshots.note(batch.signals, batch.rows)
+            self._snapshots.note(batch.signals)
         self._replays = self._requests.due
         self._lake.append(batch, to_lsn, self._replays)
 
@@ -54,11 +54,11 @@ class SignalSink:
         """As for ``LakeSink``."""
         return self._lake.unmerged
 
-    def between_rounds(self, passed: int) -> None:
-        """Run background work of the lake, then of the snapshots."""
+    def between_rounds(self, passed: int) -> bool:
+        """Run background work of the lake, then of the snapshots; returns whether these have more to do at once."""
         self._lake.between_rounds(passed, self._snapshots.needed)
         self._requests.look()
-        self._snapshots.between_rounds(self._lake.backfill, passed)
+        return self._snapshots.between_rounds(self._lake.backfill, passed)
 
     def close(self) -> None:
         """End background work."""

@@ -40,8 +40,6 @@ _MOST_RANGES = 1_000
 _SAMPLED_PAGES = 20
 _ROWS_OF_PAGE = 50
 _OLDER_SECONDS = 1.0
-# Callers bound how many ranges are read at a time, by ``threads``.
-_MOST_THREADS = 32
 _MOST_BOUNDS = 64
 
 
@@ -107,20 +105,25 @@ class RangeReads:
         self._complete: set[object] = set()
         self._bounds: tuple[Bound, ...] = ()
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        # Of one thread, because planning needs no session, and a session says how many threads read.
+        self._planning = ThreadPoolExecutor(1, thread_name_prefix="range-plans")
+        self._reading: ThreadPoolExecutor | None = None
         self._group = f"wal2lake-ranges-{uuid.uuid4()}"
 
     def plan(self, collection: Collection, *, renew: bool = False) -> Future[Planned | ScanStatus]:
         """Begin to plan a table's ranges: the stored plan, or a new one if there is none that fits (or ``renew``)."""
-        return self._in_pool(self._planned, collection, renew)
+        return self._planning.submit(self._guarded, self._planned, collection, renew)
 
     def read(self, to_read: RangeToRead, instead_of: StagedFile | None = None) -> Future[RangeRead]:
-        """Begin to read a range, and to stage it, in the place of another reading.
+        """Begin to read a range once one of ``threads`` is free, and stage it, in the place of another reading.
 
-        The future raises SourceError or TransientError, of these OlderTransactionsError as long as transactions are
-        open whose changes of the table may be missing in the stream (``snapshot/unsent``).
+        The future can be cancelled until it begins. It raises SourceError or TransientError, of these
+        OlderTransactionsError as long as transactions are open whose changes of the table may be missing in the stream
+        (``snapshot/unsent``).
         """
-        return self._in_pool(self._read, to_read, instead_of)
+        if self._reading is None:
+            self._reading = ThreadPoolExecutor(self.threads, thread_name_prefix="range-reads")
+        return self._reading.submit(self._guarded, self._read, to_read, instead_of)
 
     @property
     def threads(self) -> int:
@@ -129,20 +132,17 @@ class RangeReads:
 
     def close(self) -> None:
         """End the threads; ranges that are being read are cancelled, and are not staged."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._planning.shutdown(wait=False, cancel_futures=True)
+        if self._reading is not None:
+            self._reading.shutdown(wait=False, cancel_futures=True)
             with suppress(Exception):  # without a session nothing is running
                 self._reader.spark().sparkContext.cancelJobGroup(self._group)
-            self._pool.shutdown(wait=True)
+            self._reading.shutdown(wait=True)
+        self._planning.shutdown(wait=True)
         self._cutter.connection.close()
 
-    def _in_pool(self, function: Callable[..., Any], *arguments: object) -> Future[Any]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="range-reads")
-        return self._pool.submit(self._guarded, function, *arguments)
-
     def _guarded(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call a function of the pool: an internal error concerns one table, as one of the server does."""
+        """Call a function of a pool: an internal error concerns one table, as one of the server does."""
         try:
             return function(*arguments)
         except CdcError:

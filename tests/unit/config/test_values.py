@@ -23,7 +23,6 @@ from cdc_core.schema.table import Column, TableId, TableSchema
 from cdc_core.selection.columns import plan_columns
 from cdc_core.selection.event_key import key_columns
 from cdc_core.selection.messages import MessageSelection
-from cdc_core.selection.tables import TableSelection
 from cdc_core.snapshot.modes import mode_actions
 from cdc_core.snapshot.signals.actions import load_actions
 from cdc_core.types.registry import resolve
@@ -59,7 +58,7 @@ SECRETS = ("database.password", "database.sslpassword", "wal2lake.storage.s3.sec
 def uses(config):
     """What a run makes of its file before it reads a row. Raises ConfigError."""
     context = RunContext(config)
-    selection = TableSelection(config.selection, config.snapshot.snapshot_include_collection_list)
+    selection = config.table_selection
     assert selection.position(TABLE.id) and selection.includes(TABLE.id) in (True, False)
     selection.includes_in_snapshot(TABLE.id)
     plans = plan_columns(TABLE, config.selection)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_core.engine.reports import RoundReport, Until
+from cdc_core.engine.stream import run as run_module
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.engine.stream.run import Hooks, StreamRun
 from cdc_core.lsn import Lsn
@@ -39,8 +40,8 @@ class Recorder:
     def has_backlog(self, to_lsn: Lsn) -> bool:
         return self.rests > 0
 
-    def between_rounds(self, passed: int) -> None:
-        pass
+    def between_rounds(self, passed: int) -> bool:
+        return False
 
     def close(self) -> None:
         pass
@@ -80,3 +81,45 @@ def test_what_a_round_left_is_merged_before_the_run_ends(tmp_path: Path, stops: 
         run = StreamRun(reading, sink, confirmations, 0, Lsn(0), lambda: Lsn(0), hooks)
         run.run(Until(lsn=Lsn(1_000), max_seconds=10))
     assert sink.rests == (3 if stops else 0), "a run that is asked to stop leaves it to the next one"
+
+
+class Clock:
+    """Time that passes only where something takes time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("has_more", "begun"), [(True, [0.0, 0.25, 0.5]), (False, [0.0, 0.25, 0.6])])
+def test_steps_are_done_until_a_round_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_more: bool, begun: list[float]
+) -> None:
+    """One after another while there is more to do, else a tenth of a second apart, and none for which it would wait."""
+    clock, stream = Clock(), FakeStream()
+    monkeypatch.setattr(run_module, "time", clock)
+    merged: list[float] = []
+    steps: list[float] = []
+
+    class Working(Recorder):
+        def merge(self) -> RoundReport:
+            merged.append(clock.now)
+            return super().merge()
+
+        def between_rounds(self, passed: int) -> bool:
+            steps.append(clock.now)
+            clock.sleep(0.25)
+            return has_more
+
+    stream.send(transaction(1_000, *announce(ORDERS), insert(1)))
+    hooks = Hooks(should_stop=lambda: bool(merged) and clock.now > merged[0] + 1)
+    with reader(stream, tmp_path) as reading:
+        run = StreamRun(reading, Working(), Confirmations(lambda lsn: None), 1.0, Lsn(0), lambda: Lsn(0), hooks)
+        run.run(Until(max_seconds=1e9))
+    after = [at - merged[0] for at in steps if merged[0] <= at < merged[0] + 0.99]
+    assert after == pytest.approx(begun)
