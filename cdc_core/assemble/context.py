@@ -143,7 +143,8 @@ class RunContext:
         config = self.config
         if self.sessions.file is None:
             self.sessions.file = SessionFile(state_file(config.state_path, "sessions", self.name, self.slot))
-        return Source(config.postgres, config.table_selection, self.told, self.sessions)
+        selection = config.snapshot.selection(config.selection)
+        return Source(config.postgres, selection, self.told, self.sessions)
 
     def has_slot(self) -> bool:
         """Whether the slot exists. Queries the server."""

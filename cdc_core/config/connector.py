@@ -22,7 +22,7 @@ from cdc_core.postgres import PostgresOptions
 from cdc_core.quality import QualityOptions
 from cdc_core.reconcile import ReconcileOptions
 from cdc_core.schema import NameAdjustmentMode, SchemaOptions
-from cdc_core.selection import SelectionOptions, TableSelection
+from cdc_core.selection import SelectionOptions
 from cdc_core.snapshot import SignalOptions, SnapshotOptions
 from cdc_core.telemetry import TelemetryOptions
 from cdc_core.types import TypeOptions
@@ -61,12 +61,6 @@ class ConnectorConfig:
     telemetry: TelemetryOptions
     warnings: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = field(default=(), repr=False)
-
-    @property
-    def table_selection(self) -> TableSelection:
-        """Which tables are captured, and which of them a snapshot reads that names none."""
-        snapshot = self.snapshot
-        return TableSelection(self.selection, snapshot.snapshot_include_collection_list, snapshot.skips)
 
     def require_carried(self) -> None:
         """Raise ConfigError if a chosen value is not supported yet, so that no run is started with it.

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from cdc_core.option import Named, PropertyStatus, at_least, option, parse_list, parse_patterns
 from cdc_core.schema import TableId
+from cdc_core.selection import SelectionOptions, TableSelection
 from cdc_core.snapshot.snapshotter import CustomQueries, Properties, custom_queries
 
 
@@ -246,6 +247,10 @@ class SnapshotOptions:
     def skips(self, table: TableId) -> bool:
         """Whether a custom snapshot mode does not read the table's rows."""
         return self.custom is not None and not self._has_override(table) and self.custom.skips(table)
+
+    def selection(self, captured: SelectionOptions) -> TableSelection:
+        """Return which tables are captured, and which of them a snapshot reads that names none."""
+        return TableSelection(captured, self.snapshot_include_collection_list, self.skips)
 
     @property
     def custom(self) -> CustomQueries | None:

@@ -15,7 +15,7 @@ from cdc_core.observe import DATA_DOCS_FOLDER, TABLE_CHECKS
 from cdc_core.schema import TableId
 from wal2lake.pipelines.assets.notification_events import NotificationEvents
 from wal2lake.pipelines.checks.changes import changes_result, expectations_key
-from wal2lake.pipelines.checks.evaluation import evaluation
+from wal2lake.pipelines.checks.evaluation import Evaluations
 from wal2lake.pipelines.checks.slot import SAME_SECONDS, check_keys, results
 from wal2lake.pipelines.checks.tables import SUITE, blocks, check_results
 from wal2lake.pipelines.connector.keys import changes_key, lake_key, own_key
@@ -57,6 +57,7 @@ class StreamEvents:
         self._tally = tally
         self._facts = facts
         self._notifications = notifications
+        self._evaluations = Evaluations(context)
         self._known = {table.id for table in site.tables}
         self._selected = {table for table in self._known if lake_key(site, table) in context.selected_asset_keys}
         self._said: dict[TableId, str | None] = {}
@@ -172,7 +173,7 @@ class StreamEvents:
         """
         batches, failed = self._tally.judged_batches
         result = changes_result(self._site, self._tally.judgements(), batches, failed)
-        self._log(evaluation(result, expectations_key(self._site), blocking=True))
+        self._evaluations.log(result, expectations_key(self._site), blocking=True)
         self._told_failed = failed
 
     def _log_slot_health(self) -> None:
@@ -187,7 +188,7 @@ class StreamEvents:
             return
         self._told_slot = state, now
         for result, key in zip(slot_results, check_keys(self._site), strict=True):
-            self._log(evaluation(result, key, blocking=False))
+            self._evaluations.log(result, key, blocking=False)
 
     def _log_notifications(self, *, is_last: bool = False) -> None:
         """Notifications of snapshots taken by the streaming run."""
@@ -202,7 +203,8 @@ class StreamEvents:
             if all_checks or self._has_new_checks(summary):
                 self._log_checks(summary)
             elif summary.totals.rounds:
-                self._log_checks(summary, {SUITE})
+                keys = [dg.AssetCheckKey(lake_key(self._site, table), name) for name in TABLE_CHECKS]
+                self._log_checks(summary, {SUITE, *(key.name for key in self._evaluations.hidden(keys))})
         self._say(summary)
 
     def _has_new_checks(self, summary: TableSummary) -> bool:
@@ -236,7 +238,8 @@ class StreamEvents:
     def _log_checks(self, summary: TableSummary, names: Collection[str] = TABLE_CHECKS) -> None:
         """Log a table's checks as events: a check that fails is not a failure of the run, which did its work.
 
-        That of Great Expectations is logged with each materialization that it judged, the other once it changes.
+        That of Great Expectations is logged with each materialization that it judged, the other once it changes. Both
+        are where another run has evaluated them: Dagster shows only what was found of the latest materialization.
         """
         table = summary.table
         if table in self._known:
@@ -247,7 +250,7 @@ class StreamEvents:
                 if name not in names:
                     continue
                 key = dg.AssetCheckKey(lake_key(self._site, table), name)
-                self._log(evaluation(result, key, blocking=blocks(self._site, name)))
+                self._evaluations.log(result, key, blocking=blocks(self._site, name))
         if names is TABLE_CHECKS:
             self._reported_checks[table] = (summary.error, summary.checks.state()), time.monotonic()
 

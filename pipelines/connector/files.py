@@ -83,7 +83,7 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
             config.observe.snapshot_schedule_timezone,
             config.observe.snapshot_schedule_tables,
         ),
-        reads=config.table_selection.includes_in_snapshot,
+        reads=config.snapshot.selection(config.selection).includes_in_snapshot,
         owners=config.observe.dagster_owners,
         tags=dict(config.observe.dagster_tags),
         storage=Storage.of(config.lake),

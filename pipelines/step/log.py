@@ -32,7 +32,7 @@ def logged(context: dg.AssetExecutionContext, event: Any) -> None:
 def name_run(context: dg.AssetExecutionContext, what: str) -> None:
     """Say in a tag of the run what it does: the runs of selected assets are all called ``__ASSET_JOB`` by Dagster."""
     try:
-        context.instance.add_run_tags(context.run_id, {RUN_TAG: what[:_MOST_CHARACTERS]})
+        context.instance.add_run_tags(context.run.run_id, {RUN_TAG: what[:_MOST_CHARACTERS]})
     except Exception as error:
         _log.warning("A tag of the run could not be written to Dagster's database: %s.", type(error).__name__)
 

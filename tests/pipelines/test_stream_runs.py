@@ -26,7 +26,7 @@ from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel
 from cdc_core.schema.changes import PauseCause
-from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site
+from tests.pipelines.fake import ORDERS, PEOPLE, FakeEngine, merge, round_of, site, table_status
 from tests.support.spark import change, change_schema, row_type
 from tests.support.waits import patient
 from wal2lake.pipelines.assets import stream
@@ -129,6 +129,39 @@ def test_tables_and_checks_appear_while_the_run_continues(instance):
     assert sum(one.get("events", 0) for one in reports(instance, ORDERS, here)) == 10
     latest = instance.get_latest_data_version_record(lake_key(here, ORDERS))
     assert latest.asset_materialization.tags["dagster/data_version"] == str(Lsn(6000))
+
+
+def test_what_the_stream_finds_is_shown_again_after_a_check_was_executed(instance):
+    """Dagster keeps one evaluation of a check and run, in the order of the runs' first ones."""
+    seen = {}
+    names = ("merged", "great_expectations")
+
+    def latest(name):
+        return instance.event_log_storage.get_asset_check_execution_history(
+            dg.AssetCheckKey(lake_key(here, ORDERS), name), limit=1
+        )[0]
+
+    def script(on_batch, on_round, should_stop):
+        on_round(round_of(merge(ORDERS)))
+        wait_for(lambda: len(instance.get_runs()) == 1 and reports(instance, ORDERS, here))
+        wait_for(lambda: all(is_there(name) for name in names))
+        keys = [dg.AssetCheckKey(lake_key(here, ORDERS), name) for name in names]
+        job = dg.define_asset_job("executed", dg.AssetSelection.checks(*keys))
+        made = dg.Definitions.merge(definitions_of([here]), dg.Definitions(jobs=[job]))
+        assert made.resolve_job_def("executed").execute_in_process(instance=instance).success
+        seen["executed"] = {latest(name).run_id for name in names}
+        on_round(round_of(merge(ORDERS, lsn=6000, failed=1)))
+        wait_for(lambda: all(latest(name).run_id == "" for name in names))
+
+    def is_there(name):
+        key = dg.AssetCheckKey(lake_key(here, ORDERS), name)
+        return bool(instance.event_log_storage.get_asset_check_execution_history(key, limit=1))
+
+    here = site(FakeEngine(script=script, statuses=(table_status(ORDERS),)))
+    result = run(here, instance, report_seconds=0.5)
+    assert result.success and seen["executed"].isdisjoint({result.run_id, ""})
+    assert check_of(instance, here, ORDERS, "merged").passed
+    assert not check_of(instance, here, ORDERS, "great_expectations").passed
 
 
 def test_a_table_is_reported_at_most_once_in_its_time_however_many_rounds_there_are(instance):

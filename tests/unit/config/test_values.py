@@ -58,7 +58,7 @@ SECRETS = ("database.password", "database.sslpassword", "wal2lake.storage.s3.sec
 def uses(config):
     """What a run makes of its file before it reads a row. Raises ConfigError."""
     context = RunContext(config)
-    selection = config.table_selection
+    selection = config.snapshot.selection(config.selection)
     assert selection.position(TABLE.id) and selection.includes(TABLE.id) in (True, False)
     selection.includes_in_snapshot(TABLE.id)
     plans = plan_columns(TABLE, config.selection)
