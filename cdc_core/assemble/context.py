@@ -22,7 +22,7 @@ from cdc_core.engine import (
     spark_scratch,
     state_file,
 )
-from cdc_core.lake import Owner, Storage, StreamReader, TypingPlan, reach, spark_settings
+from cdc_core.lake import Owner, Storage, StreamReader, TypingPlan
 from cdc_core.observe import ConnectorMetrics
 from cdc_core.postgres import OUTDATED_CATALOGUE, SessionFile, Sessions, SlotInfo, Source, place
 from cdc_core.schema import TableSchema
@@ -113,7 +113,7 @@ class RunContext:
         """The process's Spark session (its context only); started with the connector's settings if none is running."""
         from cdc_core.spark import get_context
 
-        own = spark_settings(self.config.lake.lake_path) | spark_scratch(self.config.state_path.resolve())
+        own = Storage.spark_settings(self.config.lake.lake_path) | spark_scratch(self.config.state_path.resolve())
         configured = dict(self.config.engine.spark)
         options = " ".join(settings[_JAVA_OPTIONS] for settings in (own, configured) if _JAVA_OPTIONS in settings)
         made = self.ready(get_context({**own, **configured, **({_JAVA_OPTIONS: options} if options else {})}))
@@ -135,7 +135,7 @@ class RunContext:
         session = spark() if callable(spark) else spark
         if session is None:
             return self.spark()
-        reach(session, self.config.lake.lake_path, Storage.of(self.config.lake))
+        Storage.of(self.config.lake).reach(session, self.config.lake.lake_path)
         return session
 
     def source(self) -> Source:

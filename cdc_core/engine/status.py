@@ -15,6 +15,7 @@ from cdc_core.lake import (
     LakeTable,
     ProgressLog,
     SchemaLog,
+    SnapshotLog,
     StagedRows,
     StreamTable,
     TableHistory,
@@ -22,7 +23,6 @@ from cdc_core.lake import (
     TableVersions,
     epoch_of,
     last_row,
-    read_times,
 )
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import PostgresOptions, connect, own_rows_sql, translated
@@ -165,7 +165,7 @@ def _histories(paths: LakePaths) -> tuple[dict[TableId, TableHistory], str]:
 def _times_of_snapshots(paths: LakePaths, scope: str) -> dict[tuple[TableId, int], datetime]:
     """Return when each table was read, by its token; nothing if the record of snapshots cannot be read."""
     try:
-        return read_times(paths.snapshots, epoch_of(scope))
+        return SnapshotLog(paths.snapshots, epoch_of(scope)).times()
     except (CdcError, OSError):
         return {}
 

@@ -1,32 +1,30 @@
 """Delta Lake as a destination: each captured table, its changelog and its quarantine, and the lake's own records.
 
-Where        ``LakeOptions`` are the settings, ``LakePaths`` the folders in a ``Storage`` (``reach``,
-             ``spark_settings``). A ``scope`` is a slot in an epoch (``scope_of``, ``epoch_of``). ``DeleteModes``
-             (``check_delete_mode``) and ``FeaturePolicy`` (``announce``) are settings by table;
-             ``lake_properties`` and ``lake_schema`` are what a table is created with, ``check_key`` says whether its
-             key suffices.
+Where        ``LakeOptions`` are the settings, ``LakePaths`` the folders in a ``Storage``. A ``scope`` is a slot in an
+             epoch (``scope_of``, ``epoch_of``). ``DeleteModes`` and ``FeaturePolicy`` are settings by table;
+             ``lake_properties`` and ``lake_schema`` are what a table is created with.
 Rows         ``TypingPlan`` says how each table's rows are typed. A ``Spool`` carries a batch to the tasks, in files of
              their ``Owner``; ``ReadSpoolFiles`` and ``in_groups`` read it without a lake.
 A table      ``LakeTable`` says where a table stands (``TablePosition``, ``ChangelogPosition``, ``LakePosition``) and
              does what is done outside of rounds. ``TableChecks``, by ``compiled_checks``, judges its rows.
 A round      A ``SliceOrder`` says what to append (``SpoolFiles``, ``Reached``) and up to which LSN to merge
              (``MergeOrder``, ``Replay``) in which schema version (``TargetSchema``) after which snapshot
-             (``SnapshotInForce``). ``run_orders`` gives back a ``SliceOutcome`` for each (``Applied``,
-             ``QuarantineReport``, ``WAITS_FOR_EARLIER``); ``run_upkeep`` maintains a table meanwhile (``UpkeepOrder``,
-             ``UpkeepDone``, ``long_merges``). ``Work`` and ``SliceTask`` are how they run.
-Chunks       ``ChunkTask`` writes a ``ChunkOrder`` of ``ChunkFile`` between two rounds, into the table of a ``Merge``,
-             and returns a ``ChunkOutcome``. ``StagedRows``, ``StagedFile`` and ``write_staged`` are rows that wait for
-             that.
+             (``SnapshotInForce``). ``Work`` runs orders by a ``SliceTask``, and gives back a ``SliceOutcome`` for each
+             (``Applied``, ``QuarantineReport``, ``WAITS_FOR_EARLIER``); meanwhile it maintains a table
+             (``UpkeepOrder``, ``UpkeepDone``).
+Chunks       ``write_chunks`` writes a ``ChunkOrder`` of ``ChunkFile`` between two rounds, into the table of a
+             ``Merge``, and returns a ``ChunkOutcome``. ``StagedRows``, ``StagedFile`` and ``write_staged`` are rows
+             that wait for that.
 A snapshot   A ``ReadTarget`` is the table that is read into: tasks write ``RangeFiles`` to its ``NewFiles``, judged by
-             ``ReadChecks`` (``told``), and ``ReadTables`` makes them the table's content. ``RangeLog``
-             (``FinishedRange``) lets an interrupted one continue; ``record_snapshots``, ``read_snapshots``,
-             ``read_times`` and ``tokens_before`` are what each ``TakenSnapshot`` shows.
+             ``ReadChecks``, and ``ReadTables`` makes them the table's content. ``RangeLog``
+             (``FinishedRange``) lets an interrupted one continue; ``SnapshotLog`` has what each
+             ``TakenSnapshot`` shows.
 Comparison   ``Records`` decides what is compared of a table (``Target``). A ``TableComparison`` compares it with the
              rows of a ``SourceRead`` under a snapshot (``ShownBySource``), and the changes that only the slot has
              (``ChangesInSlot``): ``DifferentRows``, with ``Differences`` (``State``, ``KeyList``). ``KeyedRepair``
              writes rows that were read again. ``ChangelogCheck`` returns what is wrong with a changelog
              (``ChangelogFound``).
-Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``, ``begin``); ``RoundLog``
+Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``); ``RoundLog``
              of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``); ``SchemaLog`` of schema
              versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``), of which ``TableVersions`` is the
              state of one table, and ``SchemaSteps`` the way from one to the next; ``ProgressLog``, ``RangePlans``
@@ -34,8 +32,8 @@ Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``
              of comparisons; ``StreamTables`` of messages and transactions (``StreamTable``,
              ``last_row``, ``expire_rows``); ``NotificationLog`` (``NotificationRow``) and ``record_topics``.
 Readers      ``open_lake`` opens a lake for programs that read it (``OpenedLake``): ``ConsistentTables`` and
-             ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` and
-             ``register`` for Spark. ``maintain_tables`` compacts and cleans (``MaintainReport``).
+             ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` for
+             Spark. ``maintain_tables`` compacts and cleans (``MaintainReport``).
 
 Durability: what an operation returns is committed, with the position that it reached in the same commit. So every
 operation may be repeated, by the same run or another one, and does nothing the second time; one that meets another
@@ -56,9 +54,9 @@ if TYPE_CHECKING:
     from cdc_core.lake.checks.compiled import compiled_checks as compiled_checks
     from cdc_core.lake.checks.table_checks import TableChecks as TableChecks
     from cdc_core.lake.chunks.chunk_file import ChunkFile as ChunkFile
+    from cdc_core.lake.chunks.jobs import write_chunks as write_chunks
     from cdc_core.lake.chunks.task import ChunkOrder as ChunkOrder
     from cdc_core.lake.chunks.task import ChunkOutcome as ChunkOutcome
-    from cdc_core.lake.chunks.task import ChunkTask as ChunkTask
     from cdc_core.lake.compare.between import ChangesInSlot as ChangesInSlot
     from cdc_core.lake.compare.between import ShownBySource as ShownBySource
     from cdc_core.lake.compare.changelog import ChangelogCheck as ChangelogCheck
@@ -73,10 +71,7 @@ if TYPE_CHECKING:
     from cdc_core.lake.compare.target import Records as Records
     from cdc_core.lake.compare.target import Target as Target
     from cdc_core.lake.delete_modes import DeleteModes as DeleteModes
-    from cdc_core.lake.delete_modes import check_delete_mode as check_delete_mode
     from cdc_core.lake.delta.storage import Storage as Storage
-    from cdc_core.lake.delta.storage import reach as reach
-    from cdc_core.lake.delta.storage import spark_settings as spark_settings
     from cdc_core.lake.epochs import epoch_of as epoch_of
     from cdc_core.lake.epochs import scope_of as scope_of
     from cdc_core.lake.evolution.steps import SchemaSteps as SchemaSteps
@@ -90,21 +85,16 @@ if TYPE_CHECKING:
     from cdc_core.lake.readers.opened_lake import open_lake as open_lake
     from cdc_core.lake.readers.table_at_version import TableAtVersion as TableAtVersion
     from cdc_core.lake.readers.table_changes import TableChanges as TableChanges
-    from cdc_core.lake.rows.row_keys import check_key as check_key
     from cdc_core.lake.rows.run_files import Owner as Owner
     from cdc_core.lake.rows.spool import ReadSpoolFiles as ReadSpoolFiles
     from cdc_core.lake.rows.spool import Spool as Spool
     from cdc_core.lake.rows.spool import in_groups as in_groups
     from cdc_core.lake.rows.typing_plan import TypingPlan as TypingPlan
     from cdc_core.lake.schema.features import FeaturePolicy as FeaturePolicy
-    from cdc_core.lake.schema.features import announce as announce
     from cdc_core.lake.schema.lake_schema import lake_properties as lake_properties
     from cdc_core.lake.schema.lake_schema import lake_schema as lake_schema
     from cdc_core.lake.schema.target_schema import TargetSchema as TargetSchema
     from cdc_core.lake.slice.jobs import Work as Work
-    from cdc_core.lake.slice.jobs import long_merges as long_merges
-    from cdc_core.lake.slice.jobs import run_orders as run_orders
-    from cdc_core.lake.slice.jobs import run_upkeep as run_upkeep
     from cdc_core.lake.slice.order import Merge as Merge
     from cdc_core.lake.slice.order import MergeOrder as MergeOrder
     from cdc_core.lake.slice.order import Replay as Replay
@@ -118,7 +108,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.slice.upkeep import UpkeepDone as UpkeepDone
     from cdc_core.lake.slice.upkeep import UpkeepOrder as UpkeepOrder
     from cdc_core.lake.spark.data_source import LakeDataSource as LakeDataSource
-    from cdc_core.lake.spark.register import register as register
     from cdc_core.lake.stores.changelog import Reached as Reached
     from cdc_core.lake.stores.notifications import NotificationLog as NotificationLog
     from cdc_core.lake.stores.notifications import NotificationRow as NotificationRow
@@ -139,11 +128,8 @@ if TYPE_CHECKING:
     from cdc_core.lake.stores.schema_log import SchemaLog as SchemaLog
     from cdc_core.lake.stores.schema_log import SchemaVersion as SchemaVersion
     from cdc_core.lake.stores.schema_log import TableHistory as TableHistory
+    from cdc_core.lake.stores.snapshot_log import SnapshotLog as SnapshotLog
     from cdc_core.lake.stores.snapshot_log import TakenSnapshot as TakenSnapshot
-    from cdc_core.lake.stores.snapshot_log import read_snapshots as read_snapshots
-    from cdc_core.lake.stores.snapshot_log import read_times as read_times
-    from cdc_core.lake.stores.snapshot_log import record_snapshots as record_snapshots
-    from cdc_core.lake.stores.snapshot_log import tokens_before as tokens_before
     from cdc_core.lake.stores.staged_rows import StagedFile as StagedFile
     from cdc_core.lake.stores.staged_rows import StagedRows as StagedRows
     from cdc_core.lake.stores.staged_rows import write_staged as write_staged
@@ -151,7 +137,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.stores.stream_log import StreamLog as StreamLog
     from cdc_core.lake.stores.stream_log import StreamReader as StreamReader
     from cdc_core.lake.stores.stream_log import StreamRecord as StreamRecord
-    from cdc_core.lake.stores.stream_log import begin as begin
     from cdc_core.lake.stores.stream_table import StreamTable as StreamTable
     from cdc_core.lake.stores.stream_tables import StreamTables as StreamTables
     from cdc_core.lake.stores.stream_tables import expire_rows as expire_rows
@@ -166,7 +151,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.write.read_target import RangeFiles as RangeFiles
     from cdc_core.lake.write.read_target import ReadTarget as ReadTarget
     from cdc_core.lake.write.refused_reads import ReadChecks as ReadChecks
-    from cdc_core.lake.write.refused_reads import told as told
 
 lazily(
     __name__,
@@ -179,7 +163,6 @@ lazily(
         "ChunkFile": "chunks.chunk_file",
         "ChunkOrder": "chunks.task",
         "ChunkOutcome": "chunks.task",
-        "ChunkTask": "chunks.task",
         "ConsistentTables": "readers.consistent_tables",
         "Cut": "stores.round_lookup",
         "DeleteModes": "delete_modes",
@@ -230,6 +213,7 @@ lazily(
         "SliceOutcome": "slice.outcome",
         "SliceTask": "slice.task",
         "SnapshotInForce": "slice.order",
+        "SnapshotLog": "stores.snapshot_log",
         "SourceRead": "compare.source_side",
         "Spool": "rows.spool",
         "SpoolFiles": "slice.order",
@@ -258,10 +242,6 @@ lazily(
         "UpkeepOrder": "slice.upkeep",
         "WAITS_FOR_EARLIER": "stores.quarantine",
         "Work": "slice.jobs",
-        "announce": "schema.features",
-        "begin": "stores.stream_log",
-        "check_delete_mode": "delete_modes",
-        "check_key": "rows.row_keys",
         "compiled_checks": "checks.compiled",
         "epoch_of": "epochs",
         "expire_rows": "stores.stream_tables",
@@ -269,21 +249,11 @@ lazily(
         "lake_properties": "schema.lake_schema",
         "lake_schema": "schema.lake_schema",
         "last_row": "stores.stream_tables",
-        "long_merges": "slice.jobs",
         "maintain_tables": "write.maintain_tables",
         "open_lake": "readers.opened_lake",
-        "reach": "delta.storage",
-        "read_snapshots": "stores.snapshot_log",
-        "read_times": "stores.snapshot_log",
-        "record_snapshots": "stores.snapshot_log",
         "record_topics": "stores.topics",
-        "register": "spark.register",
-        "run_orders": "slice.jobs",
-        "run_upkeep": "slice.jobs",
         "scope_of": "epochs",
-        "spark_settings": "delta.storage",
-        "tokens_before": "stores.snapshot_log",
-        "told": "write.refused_reads",
+        "write_chunks": "chunks.jobs",
         "write_staged": "stores.staged_rows",
     },
 )

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cdc_core.errors import OlderTransactionsError
-from cdc_core.lake import LakePaths, LakeTable, SchemaLog, TableHistory, epoch_of, read_snapshots
+from cdc_core.lake import LakePaths, LakeTable, SchemaLog, SnapshotLog, TableHistory, epoch_of
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.sender_renewal import SenderRenewal
 
@@ -117,7 +117,7 @@ def newly_published(
     """
     histories = SchemaLog(paths.schema_versions, {}).read()
     attempts: dict[TableId, set[int]] = {}
-    for (table, _), taken in read_snapshots(paths.snapshots, epoch_of(scope)).items():
+    for (table, _), taken in SnapshotLog(paths.snapshots, epoch_of(scope)).read().items():
         attempts.setdefault(table, set()).add(int(taken.lsn))
 
     def is_new(table: TableSchema) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cdc_core.config import ConnectorConfig, load
 from cdc_core.errors import CdcError
-from cdc_core.lake import Storage, StreamTable, spark_settings
+from cdc_core.lake import Storage, StreamTable
 from cdc_core.observe import data_docs_url
 from cdc_core.postgres import OutputPlugin
 from cdc_core.schema import TableSchema
@@ -76,7 +76,7 @@ def site_of(config: ConnectorConfig, file: Path | None, open_engine: Callable[[]
         open=open_engine,
         sinks=config.engine.sinks,
         lake_path=config.lake.lake_path,
-        spark_settings={**spark_settings(config.lake.lake_path), **dict(config.engine.spark)},
+        spark_settings={**Storage.spark_settings(config.lake.lake_path), **dict(config.engine.spark)},
         file=file,
         snapshot_plan=SnapshotPlan(
             config.observe.snapshot_schedule,

@@ -14,7 +14,7 @@ MOST_NAMES = {
     "cdc_core.decode": 25,
     "cdc_core.engine": 89,
     "cdc_core.events": 36,
-    "cdc_core.lake": 114,
+    "cdc_core.lake": 100,
     "cdc_core.postgres": 69,
     "cdc_core.quality": 35,
     "cdc_core.schema": 48,

@@ -54,10 +54,9 @@ def program() -> Iterator[Program]:
 @pytest.fixture
 def spark(bucket: Bucket) -> Iterator[Any]:
     """A session that reaches the bucket."""
-    from cdc_core.lake.delta.storage import reach
     from cdc_core.spark.session import get_session
     from tests.support.spark import SETTINGS
 
     session = get_session({**SETTINGS, **jars(), LOG_STORE[0]: LOG_STORE[1]})
-    reach(session, bucket.path(""), bucket.storage)
+    bucket.storage.reach(session, bucket.path(""))
     yield session

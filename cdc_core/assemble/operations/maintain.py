@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.lake import MaintainReport, maintain_tables, register
+from cdc_core.lake import MaintainReport, maintain_tables
 from cdc_core.schema import TableId
 from cdc_core.spark import StartSession
 
@@ -19,9 +19,4 @@ def maintain(
     """Maintain the Delta tables of ``tables`` (None: all); see ``maintain_tables``. ``spark``: as in ``Connector``."""
     lake = context.lake
     session = context.session(spark) if spark is not None else context.spark
-
-    def registered(table: TableId, path: str) -> None:
-        if lake.options.lake_catalog_database:
-            register(session(), lake.options.lake_catalog_database, table, path)
-
-    return maintain_tables(lake.paths, lake.scope, lake.options, tables, registered, on_table)
+    return maintain_tables(lake.paths, lake.scope, lake.options, tables, session, on_table)

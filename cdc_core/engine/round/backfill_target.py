@@ -7,19 +7,15 @@ what they wrote is loaded again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from cdc_core.engine.round.lake import SourceWatch
 from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.errors import CdcError, TransientError
-from cdc_core.lake import ChunkOrder, ChunkOutcome, ChunkTask, Merge, Work, announce, told
+from cdc_core.errors import TransientError
+from cdc_core.lake import ChunkOrder, ChunkOutcome, Merge, Work, write_chunks
 from cdc_core.lsn import last_begin
 from cdc_core.schema import TableId, TableSchema, same_columns, same_layout
-from cdc_core.spark import run_tasks
-
-_log = logging.getLogger(__name__)
 
 
 class BackfillTarget:
@@ -64,11 +60,7 @@ class BackfillTarget:
     def apply_chunks(self, order: ChunkOrder) -> ChunkOutcome:
         """Write rows of an incremental snapshot to the lake table in one commit; errors are returned in the outcome."""
         table = order.target.table.id
-        try:
-            (outcome,) = self._run(order)
-        except CdcError as error:
-            outcome = ChunkOutcome(table, error=error)
-        announce(str(table), outcome.enabled, marks=outcome.marks)
+        outcome = write_chunks(self._work, order)
         if isinstance(outcome.error, TransientError):
             self._states.reload(table)
         elif outcome.error is None:
@@ -89,14 +81,6 @@ class BackfillTarget:
         """Load the table's merge state again after a snapshot of it was taken."""
         self._states.reload(table)
 
-    def _run(self, order: ChunkOrder) -> list[ChunkOutcome]:
-        """Raises CdcError."""
-        name = f"writing rows of {order.target.table.id}"
-        return run_tasks(self._work.spark(), [[order]], ChunkTask(self._work.task), name)
-
     def _note_applied(self, target: Merge, outcome: ChunkOutcome) -> None:
         version = None if outcome.applied is None else outcome.applied.version
         self._states.of(target.table.id).chunks_written(target.to_lsn, version, refused=bool(outcome.refused))
-        if outcome.refused:
-            details = (target.table.id, f"{outcome.refused:,}", told(outcome.reasons))
-            _log.warning("%s: %s rows that were read are in quarantine (%s).", *details)

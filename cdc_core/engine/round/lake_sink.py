@@ -26,7 +26,7 @@ from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
 from cdc_core.errors import TableError, TransientError
-from cdc_core.lake import ChangelogPosition, Replay, RoundLog, StreamTables, Work, epoch_of, run_upkeep
+from cdc_core.lake import ChangelogPosition, Replay, RoundLog, StreamTables, Work, epoch_of
 from cdc_core.lsn import Lsn
 from cdc_core.quality import ConstraintsSeen
 from cdc_core.schema import PauseCause, TableId
@@ -71,7 +71,7 @@ class LakeSink:
         )
         self._judgements = Judgements(docs_path)
         orders = Orders(self._merge_states, watch.schema_versions, registry, ConstraintsSeen(watch.wal_lsn))
-        self._upkeep = Upkeep(lambda order: run_upkeep(work, order))
+        self._upkeep = Upkeep(work.upkeep)
         self._rounds = Rounds(work, self._merge_states, orders, watch, self._cuts, self._upkeep)
         self.backfill = BackfillTarget(work, self._merge_states, orders, watch)
         self._reread_tries: dict[TableId, int] = {}

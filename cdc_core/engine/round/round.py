@@ -45,9 +45,6 @@ from cdc_core.lake import (
     SliceOrder,
     SliceOutcome,
     Work,
-    announce,
-    long_merges,
-    run_orders,
 )
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
@@ -95,10 +92,8 @@ class Rounds:
         """Run the job of a round (``LakeSink.append``)."""
         started = time.monotonic()
         orders = self._orders.of_round(batch, to_lsn, replays)
-        with self._upkeep.leaving(long_merges(self._work, orders)):
-            outcomes = run_orders(self._work, orders)
-        for outcome in outcomes:
-            announce(str(outcome.table), outcome.enabled, marks=outcome.marks)
+        with self._upkeep.leaving(self._work.long_merges(orders)):
+            outcomes = self._work.run(orders)
         self._note_lost(outcomes)
         if batch is not None:
             self._note_appended(batch)

@@ -17,10 +17,10 @@ from cdc_core.lake import (
     RecordedTable,
     SliceOrder,
     SliceOutcome,
+    SnapshotLog,
     TableVersions,
     TakenSnapshot,
     epoch_of,
-    read_snapshots,
 )
 from cdc_core.lsn import Lsn
 from cdc_core.schema import PauseCause, TableId
@@ -42,7 +42,7 @@ class MergeStates:
         self._options = lake.options
         self._watch = watch
         self._known: dict[TableId, MergeState] = {}
-        self._snapshots = read_snapshots(lake.paths.snapshots, epoch_of(lake.scope))
+        self._snapshots = SnapshotLog(lake.paths.snapshots, epoch_of(lake.scope)).read()
         self.passed = 0
         """The LSN up to which everything received from the server is in the changelogs."""
 
@@ -71,7 +71,7 @@ class MergeStates:
 
     def reload(self, table: TableId) -> MergeState:
         """Reload the merge state after another writer changed the table, or after it was re-read."""
-        self._snapshots = read_snapshots(self._paths.snapshots, epoch_of(self._scope))
+        self._snapshots = SnapshotLog(self._paths.snapshots, epoch_of(self._scope)).read()
         before = self._known.get(table)
         merge_state, in_force = self._read(table, self._complete_events(table))
         merge_state.versions = self._watch.tables.reopen(table, in_force)

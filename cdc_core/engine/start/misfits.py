@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import MissingKeyError, TableError
-from cdc_core.lake import check_delete_mode, check_key
 from cdc_core.postgres import ConcernedTable, Source, concerned_tables
 from cdc_core.schema import TableSchema
 from cdc_core.selection import SelectionOptions, lake_key_conflicts, plan_columns
@@ -48,9 +47,8 @@ def _check(lake: ConnectorLake, source: Source, table: TableSchema) -> None:
             "Capture key columns in full (a hash is allowed), or exclude the table.",
             str(table.id),
         )
-    check_delete_mode(lake.options.delete_modes, table)
     try:
-        check_key(table, lake.options.delete_modes.of(table.id))
+        lake.options.delete_modes.check(table)
     except MissingKeyError:
         # A table of the lake that has lost its key is paused by the stream; the other tables are not delayed.
         if not lake.known([table]):

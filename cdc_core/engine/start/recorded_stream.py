@@ -14,7 +14,7 @@ from cdc_core.engine.reading.continuity import Break, CommitWatch, Mismatch
 from cdc_core.engine.start.continuity import Continuity, compare, present_stream
 from cdc_core.engine.start.held import last_commit
 from cdc_core.errors import SourceError
-from cdc_core.lake import StreamLog, StreamRecord, begin
+from cdc_core.lake import StreamLog, StreamRecord
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import Connection, OffsetStrategy, Source, connect, stream_facts
 from cdc_core.postgres import slot as slots
@@ -50,7 +50,7 @@ class RecordedStream:
         """
         if not self._has_begun():
             self._require_unused()
-            begin(self.log, self._present(), is_first=self._proof.is_empty, after=self._proof.held.epoch)
+            self.log.begin(self._present(), is_first=self._proof.is_empty, after=self._proof.held.epoch)
             failpoints.hit(failpoints.AFTER_EPOCH_BEGUN)
         self._expect_server()
         slot = self._source.slot()
@@ -68,7 +68,7 @@ class RecordedStream:
         confirmed = self._facts.slot.confirmed_lsn or Lsn(0)
         if record is None or not gap:
             is_first = self._proof.is_empty
-            begin(self.log, replace(present, confirmed=confirmed, adopted=adopted), is_first=is_first)
+            self.log.begin(replace(present, confirmed=confirmed, adopted=adopted), is_first=is_first)
             return
         reached = max(record.confirmed, confirmed)
         gaps = _with_gap(record, gap)

@@ -24,14 +24,14 @@ from cdc_core.lake.apply.rewrite import FILE_BYTES, Rewrite
 from cdc_core.lake.apply.versioned import VersionedChanges
 from cdc_core.lake.apply.ways import REWRITE, Ways
 from cdc_core.lake.delete_columns import mode_of
-from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delete_modes import DeleteMode, check_key
 from cdc_core.lake.delta.candidates import Content
 from cdc_core.lake.delta.reading import ReadOnce
 from cdc_core.lake.reduce.history import version_slice
 from cdc_core.lake.reduce.latest import reduce_slice
 from cdc_core.lake.reduce.multiset import arrivals, net_rows
 from cdc_core.lake.reduce.soft import reduce_soft
-from cdc_core.lake.rows.row_keys import check_key, merge_key
+from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import Survey, after_position, check_old_rows, invisible, survey
 from cdc_core.schema import TableSchema
 

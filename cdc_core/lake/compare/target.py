@@ -23,7 +23,7 @@ from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots
+from cdc_core.lake.stores.snapshot_log import SnapshotLog, TakenSnapshot
 from cdc_core.schema import TableId, TableSchema, same_columns, same_layout
 from cdc_core.selection import ROW_OPERATIONS
 
@@ -97,7 +97,7 @@ class Records:
         """Read the records as they are now. Raises UnreadableError."""
         skipped = frozenset(plan.selection.skipped_operations) & ROW_OPERATIONS
         histories = SchemaLog(paths.schema_versions, {}).read()
-        snapshots = read_snapshots(paths.snapshots, epoch_of(scope))
+        snapshots = SnapshotLog(paths.snapshots, epoch_of(scope)).read()
         return cls(paths, scope, plan, modes, own_statement, skipped, histories, snapshots)
 
     def target(self, table: TableSchema) -> Target:
@@ -149,7 +149,7 @@ class Records:
         return Target(table, typer, lake, version, compared, left_out, open_own(self.paths.changelog(table.id)))
 
     def _taken(self, table: TableId, token: int) -> TakenSnapshot | None:
-        return read_snapshots(self.paths.snapshots, epoch_of(self.scope)).get((table, token))
+        return SnapshotLog(self.paths.snapshots, epoch_of(self.scope)).read().get((table, token))
 
     def _check_schema_version(self, table: TableSchema, history: TableHistory | None, number: int) -> None:
         if history is None:

@@ -50,6 +50,21 @@ class Storage:
             options.merge_index_max_bytes,
         )
 
+    @staticmethod
+    def spark_settings(path: str) -> dict[str, str]:
+        """Return the settings with which Spark's session must be started for tables under ``path``. Without secrets."""
+        return dict([LOG_STORE]) if is_s3(path) else {}
+
+    def reach(self, session: Any, path: str) -> None:
+        """Configure a running Spark session to access ``path``; does nothing for other file systems."""
+        if is_s3(path):
+            from cdc_core.spark import install
+
+            install(session.sparkContext)
+            hadoop = session.sparkContext._jsc.hadoopConfiguration()
+            for name, value in self.for_hadoop().items():
+                hadoop.set(name, value)
+
     def for_delta_rs(self) -> dict[str, str]:
         """Return the storage options of deltalake, with the secret in clear text."""
         options = {
@@ -119,19 +134,3 @@ def copies_for(path: str) -> MachineFolder | None:
 @cache
 def _folder(path: str, most_bytes: int) -> MachineFolder:
     return MachineFolder(Path(path), most_bytes, ".object", "copies of the lake's files")
-
-
-def spark_settings(path: str) -> dict[str, str]:
-    """Return the settings with which Spark's session must be started for tables under ``path``. Without secrets."""
-    return dict([LOG_STORE]) if is_s3(path) else {}
-
-
-def reach(session: Any, path: str, storage: Storage) -> None:
-    """Configure a running Spark session to access ``path``; does nothing for other file systems."""
-    if is_s3(path):
-        from cdc_core.spark import install
-
-        install(session.sparkContext)
-        hadoop = session.sparkContext._jsc.hadoopConfiguration()
-        for name, value in storage.for_hadoop().items():
-            hadoop.set(name, value)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cdc_core.errors import LakeError
 from cdc_core.lake.delete_columns import CURRENT, DELETED, is_live, live_column, mode_of
 from cdc_core.lake.delta.folder import delta_uri
-from cdc_core.lake.delta.storage import Location, reach
+from cdc_core.lake.delta.storage import Location
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.schema import TableId
 
@@ -71,7 +71,7 @@ class TableAtVersion:
     def spark(self, session: Any) -> Any:
         """Return the table as a DataFrame of a Spark session that has Delta Lake's package; Spark reads it."""
         if isinstance(self.path, Location):
-            reach(session, self.path, self.path.storage)
+            self.path.storage.reach(session, self.path)
         rows = session.read.format("delta").option("versionAsOf", self.version).load(str(self.path))
         if self.all_rows:
             return rows

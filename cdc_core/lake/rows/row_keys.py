@@ -13,45 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.errors import MissingKeyError
-from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, texts_of
-from cdc_core.schema import TableSchema, named_remedy
+from cdc_core.schema import TableSchema
 
 
 def merge_key(table: TableSchema) -> tuple[str, ...]:
     """Return the columns by which changes identify rows; empty for a table that is stored as a multiset."""
     return table.row_key
-
-
-def check_key(table: TableSchema, mode: DeleteMode) -> None:
-    """Raise MissingKeyError if a delete mode needs a key and the table has none."""
-    if mode is DeleteMode.HARD or merge_key(table):
-        return
-    if table.named_identity:
-        raise MissingKeyError(
-            f"The key of {table.id} has {', '.join(table.named_identity)}, of which the server sends the names of "
-            f"objects, which may change, and delete mode {mode.value} identifies rows by their key.",
-            f"{named_remedy(table)} Or list the table in wal2lake.lake.delete.mode.hard, where its inserts are merged. "
-            f"Then run wal2lake snapshot with {table.id}.",
-            str(table.id),
-        )
-    if table.unsent_identity:
-        raise MissingKeyError(
-            f"The key of {table.id} has {', '.join(table.unsent_identity)}, which the server does not send, and delete "
-            f"mode {mode.value} identifies rows by their key.",
-            "Set a REPLICA IDENTITY USING INDEX whose columns are all published, or list the table in "
-            f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
-            str(table.id),
-        )
-    raise MissingKeyError(
-        f"{table.id} has no key, and delete mode {mode.value} identifies rows by their key.",
-        "Add a primary key (a deferrable one does not identify rows within a transaction) or list it in "
-        f"wal2lake.lake.delete.mode.hard, then run wal2lake snapshot with {table.id}.",
-        str(table.id),
-    )
 
 
 def is_total(kind: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_core.lake.delta.side_by_side import side_by_side
+from cdc_core.lake.schema.features import announce
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOrder, SlicePart, bytes_of, cut, joined, large_among, lost
@@ -33,51 +34,51 @@ class Work:
     task: SliceTask
     split_rows: int
 
+    def run(self, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
+        """Process the orders in one job, in more for large ones; returns their outcomes in the same order."""
+        if not orders:
+            return []
+        spark, task = self.spark(), self.task
+        large = large_among(orders, self.split_rows, task.writer.part_max_bytes)
+        # Small slices of one task wait for a store side by side; else more tasks than cores end at about the same time.
+        is_together = not task.paths.is_local and fit_together(orders, task.writer.part_max_bytes)
+        groups, way = (parallelism(spark), side_by_side) if is_together else (2 * parallelism(spark), None)
+        small = [order for order in orders if all(order is not large_order for large_order in large)]
+        parts = [part for order in large for part in cut(order, parallelism(spark), task.writer.part_max_bytes)]
+        items: list[SliceOrder | PartOrder] = [*parts, *small]
+        todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
+        # balanced() reorders the work by weight, so results are matched by table, not by position.
+        results = run_tasks(spark, todo, SlicePart(task), "merging changes into the lake", way)
+        done = {outcome.table: outcome for outcome in results if isinstance(outcome, SliceOutcome)}
+        if large:
+            done |= {failed.table: failed for order in large if (failed := lost(order, results)) is not None}
+            second = [[joined(order, results)] for order in large if order.table not in done]
+            done |= {outcome.table: outcome for outcome in run_tasks(spark, second, task, "committing changes")}
 
-def run_orders(work: Work, orders: Sequence[SliceOrder]) -> list[SliceOutcome]:
-    """Process the orders in one job, in more for large ones; returns their outcomes in the same order."""
-    if not orders:
-        return []
-    spark, task = work.spark(), work.task
-    large = large_among(orders, work.split_rows, task.writer.part_max_bytes)
-    # Small slices of one task wait for a store side by side; else more tasks than cores end at about the same time.
-    is_together = not task.paths.is_local and fit_together(orders, task.writer.part_max_bytes)
-    groups, way = (parallelism(spark), side_by_side) if is_together else (2 * parallelism(spark), None)
-    small = [order for order in orders if all(order is not large_order for large_order in large)]
-    parts = [part for order in large for part in cut(order, parallelism(spark), task.writer.part_max_bytes)]
-    items: list[SliceOrder | PartOrder] = [*parts, *small]
-    todo = balanced(items, lambda item: item.rows + _SLICE_ROWS, groups)
-    # balanced() reorders the work by weight, so results are matched by table, not by position.
-    outcomes = run_tasks(spark, todo, SlicePart(task), "merging changes into the lake", way)
-    done = {outcome.table: outcome for outcome in outcomes if isinstance(outcome, SliceOutcome)}
-    if large:
-        done |= {failed.table: failed for order in large if (failed := lost(order, outcomes)) is not None}
-        second = [[joined(order, outcomes)] for order in large if order.table not in done]
-        done |= {outcome.table: outcome for outcome in run_tasks(spark, second, task, "committing changes")}
+        def together(items: Sequence[Any], work: Callable[[Any], Any], doing: str) -> list[Any]:
+            return run_tasks(spark, [[item] for item in items], work, doing)
 
-    def run(items: Sequence[Any], work: Callable[[Any], Any], doing: str) -> list[Any]:
-        return run_tasks(spark, [[item] for item in items], work, doing)
+        several = SeveralTasks(task, together, parallelism(spark))
+        outcomes = several.merged(orders, [done[order.table] for order in orders])
+        for outcome in outcomes:
+            announce(str(outcome.table), outcome.enabled, marks=outcome.marks)
+        return outcomes
 
-    several = SeveralTasks(task, run, parallelism(spark))
-    return several.merged(orders, [done[order.table] for order in orders])
+    def long_merges(self, orders: Sequence[SliceOrder]) -> list[str]:
+        """Return the paths of the lake tables whose slices may take long, and would have to be written twice."""
+        large = large_among(orders, self.split_rows, self.task.writer.part_max_bytes)
+        long = [*large, *(order for order in orders if order.merge is not None and order.merge.has_backlog)]
+        return [self.task.paths.lake(order.table) for order in long]
+
+    def upkeep(self, order: UpkeepOrder) -> UpkeepDone:
+        """Process an order for maintenance in one task, concurrently with jobs of the rounds. Raises LakeError."""
+        writer = self.task.writer
+        task = UpkeepTask(self.task.run, writer.index, writer.index_max_bytes, self.task.armed)
+        (done,) = run_tasks(self.spark(), [[order]], task, "maintaining a table")
+        return done
 
 
 def fit_together(orders: Sequence[SliceOrder], most_bytes: int) -> bool:
     """Whether the rows of all orders fit the memory for one part; how many a backlog has is not known."""
     has_backlog = any(order.merge is not None and order.merge.has_backlog for order in orders)
     return not has_backlog and sum(bytes_of(order.files) for order in orders) <= most_bytes
-
-
-def long_merges(work: Work, orders: Sequence[SliceOrder]) -> list[str]:
-    """Return the paths of the lake tables whose slices may take long, and would have to be written twice."""
-    large = large_among(orders, work.split_rows, work.task.writer.part_max_bytes)
-    long = [*large, *(order for order in orders if order.merge is not None and order.merge.has_backlog)]
-    return [work.task.paths.lake(order.table) for order in long]
-
-
-def run_upkeep(work: Work, order: UpkeepOrder) -> UpkeepDone:
-    """Process an order for maintenance in one task, concurrently with jobs of the rounds. Raises LakeError."""
-    writer = work.task.writer
-    task = UpkeepTask(work.task.run, writer.index, writer.index_max_bytes, work.task.armed)
-    (done,) = run_tasks(work.spark(), [[order]], task, "maintaining a table")
-    return done

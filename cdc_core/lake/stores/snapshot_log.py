@@ -48,60 +48,64 @@ class TakenSnapshot:
     since: str | None = None
 
 
-def record_snapshots(path: str, taken: Mapping[TableId, TakenSnapshot], epoch: int = 0) -> None:
-    """Record snapshots of an epoch (``epochs``) that are about to be committed, one entry per table."""
-    now = datetime.now(UTC)
-    rows = [
-        {
-            "schema_name": table.schema,
-            "table_name": table.table,
-            "token": snapshot.token,
-            "lsn": int(snapshot.lsn),
-            "visible": snapshot.visible,
-            "floor": None if snapshot.floor is None else int(snapshot.floor),
-            "since": snapshot.since,
-            "recorded_at": now,
-            "epoch": epoch,
+@dataclass(frozen=True, slots=True)
+class SnapshotLog:
+    """The record of snapshots at ``path``, in an ``epoch`` of the stream (``epochs``)."""
+
+    path: str
+    epoch: int = 0
+
+    def add(self, taken: Mapping[TableId, TakenSnapshot]) -> None:
+        """Record snapshots that are about to be committed, one entry per table."""
+        now = datetime.now(UTC)
+        rows = [
+            {
+                "schema_name": table.schema,
+                "table_name": table.table,
+                "token": snapshot.token,
+                "lsn": int(snapshot.lsn),
+                "visible": snapshot.visible,
+                "floor": None if snapshot.floor is None else int(snapshot.floor),
+                "since": snapshot.since,
+                "recorded_at": now,
+                "epoch": self.epoch,
+            }
+            for table, snapshot in taken.items()
+        ]
+        append_rows(log_table(None, self.path, _SCHEMA, {}), rows, _SCHEMA)
+
+    def read(self) -> dict[tuple[TableId, int], TakenSnapshot]:
+        """Return the entries of the epoch by table and token."""
+        rows = all_rows(DeltaTable.open(self.path), _SCHEMA).to_pylist()  # row-wise: one per snapshot of a table
+        return {
+            (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
+                row["token"],
+                Lsn(row["lsn"]),
+                row["visible"],
+                None if row["floor"] is None else Lsn(row["floor"]),
+                row["since"],
+            )
+            for row in rows
+            if (row["epoch"] or 0) == self.epoch
         }
-        for table, snapshot in taken.items()
-    ]
-    append_rows(log_table(None, path, _SCHEMA, {}), rows, _SCHEMA)
 
+    def times(self) -> dict[tuple[TableId, int], datetime]:
+        """Return when the snapshots of the epoch were recorded (UTC), by table and token."""
+        rows = all_rows(DeltaTable.open(self.path), _SCHEMA).to_pylist()  # row-wise: one per snapshot of a table
+        return {
+            (TableId(row["schema_name"], row["table_name"]), row["token"]): row["recorded_at"]
+            for row in rows
+            if (row["epoch"] or 0) == self.epoch
+        }
 
-def read_snapshots(path: str, epoch: int = 0) -> dict[tuple[TableId, int], TakenSnapshot]:
-    """Return the entries of an epoch by table and token."""
-    rows = all_rows(DeltaTable.open(path), _SCHEMA).to_pylist()  # row-wise: one per snapshot of a table
-    return {
-        (TableId(row["schema_name"], row["table_name"]), row["token"]): TakenSnapshot(
-            row["token"],
-            Lsn(row["lsn"]),
-            row["visible"],
-            None if row["floor"] is None else Lsn(row["floor"]),
-            row["since"],
-        )
-        for row in rows
-        if (row["epoch"] or 0) == epoch
-    }
+    def former_tokens(self) -> dict[TableId, set[int]]:
+        """Return each table's tokens of all epochs before: none of them is given again.
 
-
-def read_times(path: str, epoch: int = 0) -> dict[tuple[TableId, int], datetime]:
-    """Return when the snapshots of an epoch were recorded (UTC), by table and token."""
-    rows = all_rows(DeltaTable.open(path), _SCHEMA).to_pylist()  # row-wise: one per snapshot of a table
-    return {
-        (TableId(row["schema_name"], row["table_name"]), row["token"]): row["recorded_at"]
-        for row in rows
-        if (row["epoch"] or 0) == epoch
-    }
-
-
-def tokens_before(path: str, epoch: int) -> dict[TableId, set[int]]:
-    """Return each table's tokens of all epochs before ``epoch``: none of them is given again.
-
-    Tables of wal2lake's own that are not divided by epoch (quarantine, rounds) name a snapshot by its token.
-    """
-    tokens: dict[TableId, set[int]] = {}
-    # row-wise: one per snapshot of a table, and only in a later epoch
-    for row in all_rows(DeltaTable.open(path), _SCHEMA).to_pylist() if epoch else ():
-        if (row["epoch"] or 0) < epoch:
-            tokens.setdefault(TableId(row["schema_name"], row["table_name"]), set()).add(row["token"])
-    return tokens
+        Tables of wal2lake's own that are not divided by epoch (quarantine, rounds) name a snapshot by its token.
+        """
+        tokens: dict[TableId, set[int]] = {}
+        # row-wise: one per snapshot of a table, and only in a later epoch
+        for row in all_rows(DeltaTable.open(self.path), _SCHEMA).to_pylist() if self.epoch else ():
+            if (row["epoch"] or 0) < self.epoch:
+                tokens.setdefault(TableId(row["schema_name"], row["table_name"]), set()).add(row["token"])
+        return tokens

@@ -162,6 +162,22 @@ class StreamLog:
         if self._history and is_its_turn(log, since, _CLEAN_EVERY):
             clean(log, self._history)
 
+    def begin(self, stream: StreamRecord, *, is_first: bool, after: int = 0) -> StreamRecord:
+        """Begin an epoch of the ``stream``, before anything of it is read into the lake; returns the record.
+
+        The number follows that of the record in the log. Without a record it is 0 if the lake holds nothing yet
+        (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. It is later than ``after``,
+        the latest epoch of what the lake holds. ``confirmed`` is 0, except of a stream that was ``adopted``, whose slot
+        has been seen.
+        """
+        before = self.read()
+        epoch = before.epoch + 1 if before is not None else 0 if is_first else 1
+        epoch = max(epoch, after + 1) if after else epoch
+        confirmed = stream.confirmed if stream.adopted else Lsn(0)
+        record = replace(stream, epoch=epoch, confirmed=confirmed, last=None, broken="", gap="")
+        self.write(record)
+        return record
+
 
 def read_stream(path: str) -> StreamRecord | None:
     """Return the record at ``path``; None for a lake that has none. Raises LakeError if it cannot be read."""
@@ -183,23 +199,6 @@ class StreamReader:
         # What was committed between the two reads is found next time, when the folder's state is a later one.
         self._last = None if state is None else ((path, state), record)
         return record
-
-
-def begin(log: StreamLog, stream: StreamRecord, *, is_first: bool, after: int = 0) -> StreamRecord:
-    """Begin an epoch of the ``stream``, before anything of it is read into the lake; returns the record.
-
-    The number follows that of the record in the log. Without a record it is 0 if the lake holds nothing yet
-    (``is_first``), else 1: what a release before the record wrote belongs to epoch 0. It is later than ``after``, the
-    latest epoch of what the lake holds. ``confirmed`` is 0, except of a stream that was ``adopted``, whose slot has
-    been seen.
-    """
-    before = log.read()
-    epoch = before.epoch + 1 if before is not None else 0 if is_first else 1
-    epoch = max(epoch, after + 1) if after else epoch
-    confirmed = stream.confirmed if stream.adopted else Lsn(0)
-    record = replace(stream, epoch=epoch, confirmed=confirmed, last=None, broken="", gap="")
-    log.write(record)
-    return record
 
 
 def _record(log: DeltaTable | None) -> StreamRecord | None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from cdc_core.errors import TableError, UnreadableError
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.round_lookup import renew_newest
 from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lake.write.maintain import MaintenanceResult, Retention, maintain
 from cdc_core.schema import TableId
+from cdc_core.spark import StartSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,14 @@ def maintain_tables(
     scope: str,
     options: LakeOptions,
     tables: Sequence[TableId] | None,
-    register: Callable[[TableId, str], None],
+    spark: StartSession,
     on_table: Callable[[MaintainReport], None] | None,
 ) -> list[MaintainReport]:
     """Optimize and vacuum the Delta tables of ``tables`` (None: of all tables in the lake, and the connector's own).
 
-    ``register`` gets each lake table and its path, for a catalogue. Raises TableError if a given table is not in the
-    lake; UnreadableError, once all others are maintained.
+    Each lake table is registered in ``wal2lake.lake.catalog.database``, in a session of ``spark``.
+
+    Raises TableError if a given table is not in the lake; UnreadableError, once all others are maintained.
     """
     known = sorted(SchemaLog(paths.schema_versions, {}).read())
     unknown = [name for name in tables or () if name not in known]
@@ -55,8 +58,8 @@ def maintain_tables(
             unreadable = unreadable or error
             continue
         if done is not None:
-            if table is not None and kind == "lake":
-                register(table, path)
+            if table is not None and kind == "lake" and options.lake_catalog_database:
+                register(spark(), options.lake_catalog_database, table, path)
             reports.append(MaintainReport(table, kind, done))
             if on_table is not None:
                 on_table(reports[-1])

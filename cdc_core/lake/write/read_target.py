@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from cdc_core.errors import LakeError, TransientError
 from cdc_core.lake.delete_columns import COLUMNS
-from cdc_core.lake.delete_modes import DeleteMode
+from cdc_core.lake.delete_modes import DeleteMode, check_key
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.lake.rows.row_keys import check_key, merge_key
+from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.stores.range_log import FinishedRange
 from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile, RowGate, discard
 from cdc_core.lake.write.replace import prepare, write_rows

@@ -34,12 +34,11 @@ from cdc_core.errors import (
 from cdc_core.lake import (
     LakePaths,
     SchemaLog,
+    SnapshotLog,
     TakenSnapshot,
     TypingPlan,
     epoch_of,
     lake_properties,
-    record_snapshots,
-    tokens_before,
 )
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import OpenSnapshot, Source, connection_string
@@ -79,7 +78,7 @@ class SnapshotRun:
         self._plan = plan
         self._settings = settings
         self._describer = Describer(source, paths, plan, settings)
-        self._tokens = tokens_before(paths.snapshots, epoch_of(settings.scope))
+        self._tokens = SnapshotLog(paths.snapshots, epoch_of(settings.scope)).former_tokens()
         self.refused: dict[TableId, CdcError] = {}
 
     def take(self, tables: Sequence[TableSchema], on_progress: OnProgress | None = None) -> list[SnapshotReport]:
@@ -173,7 +172,7 @@ class SnapshotRun:
             taken = {description.table.id: self._taken(description, opened, floors) for description in described}
             earlier = {} if tracker is None else tracker.earlier(described, taken, opened)
             taken |= {name: attempts.continued(taken[name]) for name, attempts in earlier.items()}
-            record_snapshots(self._paths.snapshots, taken, epoch_of(self._settings.scope))
+            SnapshotLog(self._paths.snapshots, epoch_of(self._settings.scope)).add(taken)
             log = SchemaLog(self._paths.schema_versions, lake_properties(self._settings.history_minutes))
             schema_versions, paused = record_schema_versions(
                 log, self._plan, [description.table for description in described], opened.lsn, numbers

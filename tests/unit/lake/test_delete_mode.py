@@ -14,11 +14,10 @@ from cdc_core.config.connector import from_entries
 from cdc_core.errors import ConfigError, TableError
 from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.delete_columns import as_live
-from cdc_core.lake.delete_modes import DeleteMode, DeleteModes, check_delete_mode
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes, check_key
 from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
-from cdc_core.lake.rows.row_keys import check_key
 from cdc_core.lake.schema.evolve import evolve
 from cdc_core.lake.schema.features import Evolution
 from cdc_core.lake.schema.lake_schema import lake_schema
@@ -65,8 +64,8 @@ def test_what_a_file_cannot_say() -> None:
 
 
 def test_tables_that_a_mode_does_not_fit() -> None:
-    check_delete_mode(options(default="history"), TABLE)
-    check_delete_mode(options(), KEYLESS)
+    options(default="history").check(TABLE)
+    options().check(KEYLESS)
     check_key(TABLE, DeleteMode.HISTORY)
     check_key(KEYLESS, options().of(KEYLESS.id))
     with pytest.raises(TableError, match="no key, and delete mode soft") as error:
@@ -74,7 +73,7 @@ def test_tables_that_a_mode_does_not_fit() -> None:
     assert "wal2lake.lake.delete.mode.hard" in error.value.remedy
     check_key(KEYLESS, options(default="soft", hard="public.keyless").of(KEYLESS.id))
     with pytest.raises(TableError, match=r"public.items matches .*mode.soft and .*mode.history"):
-        check_delete_mode(options(soft="public.*", history="public.items"), TABLE)
+        options(soft="public.*", history="public.items").check(TABLE)
     for name in ("__deleted", "__CURRENT", "__valid_from", "__commit_lsn"):
         clash = name_clash(TABLE.id, ["h", "k", name])
         assert clash is not None and clash.column == name and "reserved" in clash.reason

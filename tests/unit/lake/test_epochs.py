@@ -35,7 +35,7 @@ from cdc_core.lake.stores.changelog import (
     read_positions,
 )
 from cdc_core.lake.stores.range_log import FinishedRange, RangeLog
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots, record_snapshots, tokens_before
+from cdc_core.lake.stores.snapshot_log import SnapshotLog, TakenSnapshot
 from cdc_core.lake.write.replace import commit_snapshot, prepare, write_rows
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
@@ -119,12 +119,12 @@ def test_old_changes_of_a_former_epoch_expire_whatever_their_position(one: OneTa
 def test_snapshots_are_found_by_epoch_and_a_token_is_used_once(tmp_path: Path) -> None:
     path, other = str(tmp_path / "snapshots"), TableId("public", "other")
     first, second = TakenSnapshot(5, Lsn(5), "1:2:"), TakenSnapshot(5, Lsn(5), "900:901:")
-    record_snapshots(path, {T: first, other: first})
-    record_snapshots(path, {T: second}, 1)
-    assert read_snapshots(path) == {(T, 5): first, (other, 5): first}
-    assert read_snapshots(path, 1) == {(T, 5): second}
-    assert tokens_before(path, 0) == {}
-    assert tokens_before(path, 1) == {T: {5}, other: {5}}
+    SnapshotLog(path).add({T: first, other: first})
+    SnapshotLog(path, 1).add({T: second})
+    assert SnapshotLog(path).read() == {(T, 5): first, (other, 5): first}
+    assert SnapshotLog(path, 1).read() == {(T, 5): second}
+    assert SnapshotLog(path, 0).former_tokens() == {}
+    assert SnapshotLog(path, 1).former_tokens() == {T: {5}, other: {5}}
 
 
 def test_ranges_of_another_epoch_are_not_continued(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from cdc_core.errors import InvariantError, TableError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import COMPLETE, changelog_position
 from cdc_core.lake.stores.changelog import read_changes
-from cdc_core.lake.stores.snapshot_log import TakenSnapshot, read_snapshots, record_snapshots
+from cdc_core.lake.stores.snapshot_log import SnapshotLog, TakenSnapshot
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from tests.delta.source_model import ROW, TABLE
@@ -105,11 +105,11 @@ def test_the_overlap_of_a_snapshot_is_decided_by_visibility(one: OneTable) -> No
 
 def test_snapshots_are_remembered_by_table_and_token(tmp_path: Path) -> None:
     path, other = str(tmp_path / "snapshots"), TableId("public", "other")
-    assert read_snapshots(path) == {}
+    assert SnapshotLog(path).read() == {}
     first, second = TakenSnapshot(5, Lsn(5), "1:2:"), TakenSnapshot(6, Lsn(5), "1:3:1")
-    record_snapshots(path, {T: first, other: first})
-    record_snapshots(path, {T: second})
-    assert read_snapshots(path) == {(T, 5): first, (other, 5): first, (T, 6): second}
+    SnapshotLog(path).add({T: first, other: first})
+    SnapshotLog(path).add({T: second})
+    assert SnapshotLog(path).read() == {(T, 5): first, (other, 5): first, (T, 6): second}
 
 
 def test_changes_without_an_old_row_stop_the_table(one: OneTable) -> None:

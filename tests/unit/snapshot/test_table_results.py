@@ -89,8 +89,9 @@ def taken(monkeypatch):
 
         run._describer = SimpleNamespace(describe=describe)
         run._parallel_jobs = lambda **_: 1
-        for name in ("record_snapshots", "epoch_of", "connection_string", "SchemaLog", "lake_properties"):
+        for name in ("epoch_of", "connection_string", "SchemaLog", "lake_properties"):
             monkeypatch.setattr(module, name, lambda *_: "")
+        monkeypatch.setattr(module, "SnapshotLog", lambda *_: SimpleNamespace(add=lambda taken: None))
         versions = {table.id: 1 for table in (GOOD, BAD, LAST)}
         monkeypatch.setattr(module, "record_schema_versions", lambda *_: (versions, frozenset()))
         monkeypatch.setattr(module, "plan_tables", plans)
