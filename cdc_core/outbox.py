@@ -21,10 +21,18 @@ from urllib.parse import urlsplit
 _log = logging.getLogger(__name__)
 
 Message = TypeVar("Message")
+_MOST_BYTES = 64 << 20
 
 
 class DeliveryError(Exception):
-    """A message was not delivered. Its text names the service and what happened; it has no secret and no row value."""
+    """A message was not delivered. Its text names the service and what happened; it has no secret and no row value.
+
+    ``status`` is that of an HTTP answer; 0 without one.
+    """
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def address(url: str) -> str:
@@ -35,12 +43,18 @@ def address(url: str) -> str:
 
 def post(url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float) -> None:
     """Post JSON. Raises DeliveryError without the path of the URL."""
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json", **headers}, method="POST")
+    exchange("POST", url, body, headers, timeout_seconds)
+
+
+def exchange(method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeout_seconds: float) -> bytes:
+    """Send a request, with JSON if there is a body, and return the answer. Raises DeliveryError as ``post``."""
+    content = {} if body is None else {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, body, {**content, **headers}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=timeout_seconds):
-            return
+        with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:
+            return bytes(answer.read(_MOST_BYTES))
     except urllib.error.HTTPError as error:
-        raise DeliveryError(f"{address(url)} answered {error.code}") from None
+        raise DeliveryError(f"{address(url)} answered {error.code}", error.code) from None
     except (OSError, http.client.HTTPException) as error:
         raise DeliveryError(f"{address(url)} cannot be reached ({type(error).__name__})") from None
 

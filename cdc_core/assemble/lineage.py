@@ -7,26 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
+from cdc_core.assemble.describe import describe
 from cdc_core.assemble.observers import Observer
-from cdc_core.described import DescribedTable, described
 from cdc_core.engine import RoundReport
 from cdc_core.errors import CdcError
-from cdc_core.lake import lake_schema
 from cdc_core.lineage import Job, LineageRun, MergedUpTo, SourceDatabase, Written, opened_transport
 from cdc_core.outbox import Outbox
 from cdc_core.schema import TableSchema
 from cdc_core.snapshot import SnapshotReport
 
 _CLOSE_SECONDS = 10.0
-
-
-def describe(context: RunContext, table: TableSchema) -> DescribedTable:
-    """Describe a captured table, and its lake table as a snapshot would make it; without a lake, only the first."""
-    if not any(destination.has_tables for destination in context.destinations):
-        return described(table, (), {}, "")
-    lake, plan = context.lake, context.plan
-    fields = lake_schema(plan.typer(table).row_type, lake.options.delete_modes.of(table.id))
-    return described(table, fields, plan.treatments(table), str(lake.paths.lake(table.id)))
 
 
 class LineageObserver(Observer):

@@ -8,8 +8,8 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.observers import Observer
 from cdc_core.errors import ConfigError
 from cdc_core.extras import require
-from cdc_core.outbox import address
-from cdc_core.postgres import Finding, bad, good
+from cdc_core.outbox import DeliveryError, address
+from cdc_core.postgres import Finding, bad, doubtful, good
 
 
 def observed_run(context: RunContext) -> AbstractContextManager[None]:
@@ -19,7 +19,11 @@ def observed_run(context: RunContext) -> AbstractContextManager[None]:
 
 def observer_findings(context: RunContext) -> list[Finding]:
     """Return what ``check`` says of the observers."""
-    return [*_lineage_findings(context), *_alert_findings(context), *_telemetry_findings(context)]
+    return [
+        finding
+        for findings in (_lineage_findings, _alert_findings, _telemetry_findings, _catalog_findings)
+        for finding in findings(context)
+    ]
 
 
 def _opened(context: RunContext) -> list[Observer]:
@@ -37,7 +41,34 @@ def _opened(context: RunContext) -> list[Observer]:
         from cdc_core.assemble.telemetry import TelemetryObserver
 
         observers.append(TelemetryObserver(context))
+    if _registers(context):
+        from cdc_core.assemble.catalogs import CatalogObserver
+
+        observers.append(CatalogObserver(context))
     return observers
+
+
+def _registers(context: RunContext) -> bool:
+    return bool(context.config.catalogs.catalogs) and "lake" in context.config.engine.sinks
+
+
+def _catalog_findings(context: RunContext) -> list[Finding]:
+    if not _registers(context):
+        return []
+    from cdc_core.catalogs import opened_catalogs
+
+    findings = []
+    try:
+        for catalog in opened_catalogs(context.config.catalogs, context.lake.paths.base):
+            try:
+                catalog.check()
+                findings.append(good("catalog", f"{catalog.place} answers; lake tables are registered there."))
+            except DeliveryError as error:
+                remedy = "A run continues without it, and registers its tables once it answers."
+                findings.append(doubtful("catalog", f"{catalog.place} cannot be used: {error}.", remedy))
+    except ConfigError as error:
+        findings.append(bad("catalog", error.message, error.remedy))
+    return findings
 
 
 def _telemetry_findings(context: RunContext) -> list[Finding]:

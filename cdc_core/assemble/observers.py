@@ -36,6 +36,9 @@ class Observer:
     def read(self, report: SnapshotReport) -> None:
         """A snapshot of a table is in the lake."""
 
+    def gone(self, table: TableId) -> None:
+        """A captured table no longer exists under its name in the source. May be told again."""
+
     def durable(self, report: BatchReport) -> None:
         """A batch is durable."""
 
@@ -88,6 +91,10 @@ class Observers:
         """A snapshot or a stream of these captured tables begins."""
         self._tell("opened", tables)
 
+    def gone(self, table: TableId) -> None:
+        """A captured table no longer exists under its name in the source."""
+        self._tell("gone", table)
+
     def describing(self, describe: Callable[..., TableSchema | None]) -> Callable[..., TableSchema | None]:
         """Return ``describe``, which tells what it returns."""
         if not self._open:
@@ -107,12 +114,16 @@ class Observers:
             return hook
 
         def told(progress: SnapshotProgress) -> None:
-            if progress.done and progress.report is not None:
-                self._tell("read", progress.report)
+            self.note_read(progress)
             if hook is not None:
                 hook(progress)
 
         return told
+
+    def note_read(self, progress: SnapshotProgress) -> None:
+        """Tell of a table whose snapshot is in the lake."""
+        if progress.done and progress.report is not None:
+            self._tell("read", progress.report)
 
     def hooks(self, hooks: Hooks) -> Hooks:
         """Return the hooks of a stream that tell batches and rounds."""

@@ -42,8 +42,17 @@ def open_lake(
     records_rounds: bool = True,
 ) -> LakeSink:
     """The sink that writes to the lake; it must be closed. ``records_rounds``: see ``LakeSink``."""
-    index = context.config.state_path.absolute() / "index"
-    return open_lake_sink(context.snapshots, source, registry, spark, folder, index, records_rounds=records_rounds)
+    return open_lake_sink(
+        context.snapshots,
+        source,
+        registry,
+        spark,
+        folder,
+        context.config.state_path.absolute() / "index",
+        records_rounds=records_rounds,
+        note_read=context.observers.note_read,
+        note_gone=context.observers.gone,
+    )
 
 
 def _channels(context: RunContext, parts: SinkParts) -> Sequence[Channel]:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
+from cdc_core.catalogs import CatalogOptions
 from cdc_core.config.unsupported import unsupported_properties
 from cdc_core.engine import EngineOptions
 from cdc_core.events import EnvelopeOptions, FormatOptions, KafkaOptions, TransformOptions
@@ -42,6 +43,7 @@ PACKAGES: dict[str, tuple[str, type[Any]]] = {
     "reconcile": ("Comparison with the source", ReconcileOptions),
     "observe": ("Schedules and metrics", ObserveOptions),
     "lineage": ("Lineage", LineageOptions),
+    "catalogs": ("Catalogs", CatalogOptions),
     "telemetry": ("Telemetry", TelemetryOptions),
 }
 # Properties of Debezium 1.x that are translated rather than renamed: name → the property used instead.

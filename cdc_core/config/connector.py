@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdc_core.catalogs import CatalogOptions
 from cdc_core.config.catalogue import find
 from cdc_core.config.checks import check, unready
 from cdc_core.config.properties_file import parse_properties
@@ -58,6 +59,7 @@ class ConnectorConfig:
     reconcile: ReconcileOptions
     observe: ObserveOptions
     lineage: LineageOptions
+    catalogs: CatalogOptions
     telemetry: TelemetryOptions
     warnings: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = field(default=(), repr=False)

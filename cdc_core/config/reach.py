@@ -63,7 +63,8 @@ _LAKE = """
     wal2lake.reconcile.rows.per.second wal2lake.reconcile.wait.seconds wal2lake.reconcile.changelog.bytes
     wal2lake.reconcile.spark.bytes wal2lake.reconcile.keep.days wal2lake.maintenance.schedule
     wal2lake.reconcile.schedule wal2lake.dagster.freshness wal2lake.dagster.checks
-    wal2lake.alerts.quarantine.rows
+    wal2lake.alerts.quarantine.rows wal2lake.catalogs wal2lake.catalogs.database wal2lake.catalogs.table
+    wal2lake.catalogs.owner wal2lake.catalogs.unity.url wal2lake.catalogs.unity.token wal2lake.catalogs.unity.catalog
 """
 _BOTH = """
     database.hostname database.port database.user database.password database.dbname database.sslmode database.sslcert

@@ -7,6 +7,7 @@ import pytest
 from tests.support import otlp
 from tests.support.lake import lake_settings, write_properties
 from tests.support.openlineage import common, distinct, recorded, wrong
+from tests.support.unity import unity_server
 from tests.support.waits import wait_until
 from tests.support.webhook import webhook
 
@@ -137,4 +138,61 @@ def test_events_are_debeziums_and_name_the_lake_table(pg, program, tmp_path):
     assert refused.returncode == 1 and "expected one of http, file, console, composite" in refused.stderr
     checked = program.run("check", file).stdout
     assert "carrier pigeon" in checked and f"Alerts are posted to {address}." in checked
+    pg.drop_database(database)
+
+
+def test_catalogs_follow_the_tables(pg, program, tmp_path):
+    database = pg.database("catalogs")
+    pg.execute(
+        database, SCHEMA + "comment on table orders is 'What was ordered'; create table people (id int primary key)"
+    )
+    with unity_server() as server:
+        more = {
+            "table.include.list": r"public\..*",
+            "publication.autocreate.mode": "all_tables",
+            "topic.prefix": "test",
+            "wal2lake.catalogs": "unity",
+            "wal2lake.catalogs.unity.url": server.url,
+            "wal2lake.catalogs.unity.token": server.token,
+            "wal2lake.catalogs.database": "{connector}_{schema}",
+            "wal2lake.catalogs.table": "{table}",
+            **lake_settings(tmp_path),
+        }
+        file = write_properties(tmp_path / "catalogs.properties", pg.properties(database, **more))
+        orders, sold = "unity.test_public.orders", "unity.test_public.sold"
+        with program.started("run", file) as running:
+            wait_until(lambda: set(server.tables) == {orders, "unity.test_public.people"}, 150, "the first snapshot")
+            table = server.tables[orders]
+            assert table["comment"] == "What was ordered"
+            assert table["storage_location"] == f"file://{tmp_path}/lake/test/public/orders"
+            names = {column["name"]: column["type_text"] for column in table["columns"]}
+            assert names["amount"] == "decimal(12,2)" and "__commit_lsn" in names
+            running.wait_for("streaming", 90)
+            pg.execute(database, "alter table orders add column extra text")
+            pg.execute(database, "insert into orders values (2, 1, 'x', 'y')")
+
+            def has_extra():
+                columns = server.tables.get(orders, {}).get("columns", ())
+                return "extra" in [column["name"] for column in columns]
+
+            wait_until(has_extra, 60, "the new column")
+            # A catalog that is away keeps no row from the lake.
+            server.status = 503
+            pg.execute(database, "alter table orders rename to sold")
+            pg.execute(database, "insert into sold values (3, 1, 'x', 'y')")
+            wait_until((tmp_path / "lake" / "test" / "public" / "sold" / "_delta_log").exists, 90, "the table")
+            running.wait_for("tables are not registered", 60)
+            server.status = 0
+            wait_until(lambda: sold in server.tables and orders not in server.tables, 120, "the other name")
+            assert "t0ken" not in running.said()
+            assert running.end(2) in (0, -2), running.said()
+        # While no run is active.
+        pg.execute(database, "drop table people")
+        assert program.run("run", file, "--until-idle", "1").returncode == 0
+        assert set(server.tables) == {sold}
+        checked = program.run("check", file).stdout
+        assert f"Unity Catalog unity at {server.url} answers" in checked
+        server.status = 503
+        checked = program.run("check", file)
+        assert "cannot be used" in checked.stdout and checked.returncode == 0
     pg.drop_database(database)

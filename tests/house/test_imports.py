@@ -30,7 +30,7 @@ ROWS = [
     {"cdc_core.schema", "cdc_core.spark", "cdc_core.offsets"},
     {"cdc_core.types", "cdc_core.decode", "cdc_core.selection"},
     {"cdc_core.observe", "cdc_core.described"},
-    {"cdc_core.lineage", "cdc_core.telemetry"},
+    {"cdc_core.lineage", "cdc_core.telemetry", "cdc_core.catalogs"},
     {"cdc_core.quality", "cdc_core.postgres"},
     {"cdc_core.lake"},
     {"cdc_core.snapshot"},
@@ -108,8 +108,8 @@ FLOORS = {
     "cdc_core.assemble": [
         {"destination", "signals", "observers"},
         {"context"},
-        {"metrics", "slot_destination", "lineage", "alerts"},
-        {"notifications", "range_reads", "telemetry"},
+        {"metrics", "slot_destination", "describe", "alerts"},
+        {"notifications", "range_reads", "telemetry", "lineage", "catalogs"},
         {"observed"},
         {"events", "sinks"},
         {"kafka", "own_rows"},
@@ -165,6 +165,8 @@ DOORS = {
         "cdc_core/lake/readers/duckdb_views.py",
     ),
     "yaml": ("cdc_core/quality/rule_files.py", "cdc_core/lineage/settings.py"),
+    "boto3": ("cdc_core/catalogs/glue.py",),
+    "botocore": ("cdc_core/catalogs/glue.py",),
     "opentelemetry": ("cdc_core/telemetry/",),
     "pandas": ("cdc_core/quality/great_expectations.py",),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cdc_core.engine.backfill.table_snapshots import TableSnapshots
@@ -17,10 +17,11 @@ from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.engine.start.misfits import uncarried
+from cdc_core.errors import CdcError
 from cdc_core.lake import LakeTable, SchemaSteps, SliceTask, Work
 from cdc_core.postgres import Source
-from cdc_core.schema import Decision, PauseCause, TableSchema, Verdict
-from cdc_core.snapshot import Rereads, UnsentChanges
+from cdc_core.schema import Decision, PauseCause, TableId, TableSchema, Verdict
+from cdc_core.snapshot import OnProgress, Rereads, SnapshotProgress, UnsentChanges
 from cdc_core.spark import StartSession
 
 
@@ -33,10 +34,13 @@ def open_lake_sink(
     index: Path,
     *,
     records_rounds: bool = True,
+    note_read: OnProgress = lambda progress: None,
+    note_gone: Callable[[TableId], None] = lambda table: None,
 ) -> LakeSink:
     """Open the sink of the lake that ``snapshots`` reads into; the caller closes it.
 
-    ``index`` is the folder of key indexes on this machine. ``records_rounds``: see ``LakeSink``. Raises CdcError.
+    ``index`` is the folder of key indexes on this machine. ``records_rounds``: see ``LakeSink``. ``note_read`` gets the
+    progress of re-reads, in their thread, ``note_gone`` as in ``CatalogueWatch``. Raises CdcError.
     """
     lake = snapshots.lake
     source.catalog.types.load_enums()
@@ -49,13 +53,19 @@ def open_lake_sink(
         Lake(lake.paths, lake.scope, lake.options),
         Work(spark, task, snapshots.engine.slice_split_rows),
         registry,
-        _source_watch(snapshots, source, spark),
+        _source_watch(snapshots, source, spark, note_read, note_gone),
         records_rounds=records_rounds,
         docs_path=lake.quality.quality_docs_path,
     )
 
 
-def _source_watch(snapshots: TableSnapshots, source: Source, spark: StartSession) -> SourceWatch:
+def _source_watch(
+    snapshots: TableSnapshots,
+    source: Source,
+    spark: StartSession,
+    note_read: OnProgress,
+    note_gone: Callable[[TableId], None],
+) -> SourceWatch:
     """What follows when the source's tables themselves change; reads what the lake has recorded of them."""
     lake, catalogue = snapshots.lake, source.catalog
     paths, policy, log = lake.paths, lake.options.schema_policy, lake.schema_log
@@ -65,8 +75,16 @@ def _source_watch(snapshots: TableSnapshots, source: Source, spark: StartSession
     decisions = SchemaDecisions(steps, policy, _refusing(lake, source))
     versions = SchemaVersions(log, tables, pauses, steps, decisions, reads_new_tables=lake.mode.first)
     unsent = UnsentChanges(paths, lake.scope, snapshots.renewal_for(source))
-    rereads = Rereads(lambda numbers, listen: snapshots.reread(numbers, spark, unsent, listen))
-    compared = CatalogueWatch(catalogue, tables, pauses, decisions, versions)
+
+    def reread(numbers: Mapping[TableId, int], listen: OnProgress) -> Mapping[TableId, CdcError]:
+        def note(progress: SnapshotProgress) -> None:
+            note_read(progress)
+            listen(progress)
+
+        return snapshots.reread(numbers, spark, unsent, note)
+
+    rereads = Rereads(reread)
+    compared = CatalogueWatch(catalogue, tables, pauses, decisions, versions, note_gone)
     return SourceWatch(tables, pauses, versions, compared, rereads, source.wal_lsn)
 
 

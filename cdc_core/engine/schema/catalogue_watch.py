@@ -17,7 +17,8 @@ from cdc_core.schema import Fingerprint, TableId, Verdict
 class CatalogueWatch:
     """Compares the tables that are open with the catalogue. For one thread.
 
-    ``polled_at`` is the time (of ``time.monotonic``) of the last comparison.
+    ``polled_at`` is the time (of ``time.monotonic``) of the last comparison. ``note_gone`` is called with each table
+    that no longer exists, at each comparison.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class CatalogueWatch:
         pauses: Pauses,
         decisions: SchemaDecisions,
         versions: SchemaVersions,
+        note_gone: Callable[[TableId], None] = lambda table: None,
     ) -> None:
+        self._note_gone = note_gone
         self._catalogue = catalogue
         self._tables = tables
         self._pauses = pauses
@@ -103,6 +106,8 @@ class CatalogueWatch:
     ) -> None:
         """Handle a table whose fingerprint changed, or that no longer exists."""
         current = self._catalogue.current(table)
+        if current is None:
+            self._note_gone(table)
         # Queried after the catalogue: every change visible there was committed before this LSN.
         lsn = wal_lsn()
         decision = self._decisions.decide(state, None, current)

@@ -24,6 +24,8 @@ DATABASE = Database(
 PROPERTIES = [declared for _, options in PACKAGES.values() for declared in properties_of(options).values()]
 # Texts and lists that hold no names of schemas, tables or columns. A new property is here, or says what it names.
 _TEXTS = """
+    wal2lake.catalogs wal2lake.catalogs.database wal2lake.catalogs.table wal2lake.catalogs.owner
+    wal2lake.catalogs.unity.url wal2lake.catalogs.unity.token wal2lake.catalogs.unity.catalog
     wal2lake.alerts.url wal2lake.telemetry.otlp.endpoint
     openlineage.integration.config.file.path openlineage.integration.job.namespace
     openlineage.integration.job.description openlineage.integration.job.tags openlineage.integration.job.owners
