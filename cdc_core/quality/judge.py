@@ -1,6 +1,8 @@
 """Judges one slice of a table: which rows are refused, and whether the slice as a whole may be merged.
 
-    change rows ─▶ metrics, one DuckDB statement (``duck``)  ┐
+    change rows ─▶ metrics, of rows that are all as         ┐
+                   expected by Arrow (``sound``),           │
+                   else one DuckDB statement (``duck``)     │
                    or the library itself, with pandas        ├▶ verdict of each expectation (``great_expectations``)
                                                              ┘        ─▶ unexpected rows of those that failed
 
@@ -21,6 +23,7 @@ from cdc_core.quality.duck import as_quarantine_rows, measuring, queried
 from cdc_core.quality.great_expectations import ExpectationVerdict, evaluated, verdict
 from cdc_core.quality.report import Metrics, RuleVerdict, Summary
 from cdc_core.quality.rules import By, Rule, Severity
+from cdc_core.quality.sound import sound_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,9 @@ def judge(
 def _measured(
     table: str, changes: pa.Table, rules: tuple[Rule, ...], found_failed: Mapping[str, np.ndarray]
 ) -> list[Findings]:
+    sound = None if found_failed else sound_metrics(changes, rules)
+    if sound is not None:
+        return [Findings(*pair) for pair in zip(rules, sound, strict=True)]
     with measuring(table, changes, rules) as slice_:
         findings = [Findings(*pair) for pair in zip(rules, slice_.metrics(), strict=True)]
         for finding in findings:

@@ -26,6 +26,14 @@ CONDITION = "expect_rows_to_satisfy_condition"
 KEY_UNIQUE = "key_unique_in_batch"
 """The name of the rule over all changes of a batch; the caller determines its failures."""
 
+NOT_NULL, LENGTH, MEMBER = (
+    "expect_column_values_to_not_be_null",
+    "expect_column_value_lengths_to_be_between",
+    "expect_column_values_to_be_in_set",
+)
+GENERATED_KINDS = frozenset({CONDITION, NOT_NULL, LENGTH, MEMBER})
+"""The types of expectations of generated rules."""
+
 _LENGTH_TYPES = ("varchar", "bpchar")
 _TYPMOD_HEADER = 4  # atttypmod of varchar(n) and char(n) includes the four bytes of the length word
 _UNBOUNDED_TYPES = ("numeric", "date", "timestamp", "timestamptz", "time", "timetz")
@@ -151,15 +159,15 @@ def rules_for(
     to the commit LSN up to which their constraints may have been different; a column missing in it has none.
     """
     carried = [column for column in table.columns if column.name in natural]
-    rules = [*_row_rules()]
+    rules = [*row_rules()]
     # What a delete carries: under REPLICA IDENTITY USING INDEX not the primary key.
     key = table.row_key
-    rules += [_key_rule(column.name) for column in carried if column.name in key]
+    rules += [key_rule(column.name) for column in carried if column.name in key]
     if _has_enforced_key(table) and set(table.row_key) <= natural.keys() - set(mapped):
         rules.append(_key_unique_rule(table.row_key))
     for column in carried:
         if not column.optional and column.name not in key:
-            rules.append(_not_null_rule(column.name))
+            rules.append(not_null_rule(column.name))
         if column.name not in mapped:
             rules += _value_rules(column, natural[column.name])
     if since:
@@ -199,7 +207,8 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _row_rules() -> tuple[Rule, ...]:
+def row_rules() -> tuple[Rule, ...]:
+    """Return the rules on the form and the position of every change row."""
     return (
         Rule(
             "op_known",
@@ -234,7 +243,8 @@ def _row_rules() -> tuple[Rule, ...]:
     )
 
 
-def _key_rule(name: str) -> Rule:
+def key_rule(name: str) -> Rule:
+    """Return the rule that a key column has a value."""
     after, before = f"after.{quote(name)}", f"before.{quote(name)}"
     return Rule(
         f"key_not_null:{name}",
@@ -277,15 +287,16 @@ def _value_rules(column: Column, natural: pa.DataType) -> list[Rule]:
     base, modifier = _base_type(column.type, column.modifier)
     is_text = pa.types.is_string(natural) or pa.types.is_large_string(natural)
     if base.name in _LENGTH_TYPES and modifier > _TYPMOD_HEADER and is_text:
-        rules.append(_length_rule(column.name, modifier - _TYPMOD_HEADER))
+        rules.append(length_rule(column.name, modifier - _TYPMOD_HEADER))
     if base.kind is TypeKind.ENUM and base.labels and is_text:
-        rules.append(_enum_rule(column.name, base.labels))
+        rules.append(enum_rule(column.name, base.labels))
     if base.name in _UNBOUNDED_TYPES and not is_text:
-        rules.append(_natural_range_rule(column.name, str(natural)))
+        rules.append(natural_range_rule(column.name, str(natural)))
     return rules
 
 
-def _not_null_rule(name: str) -> Rule:
+def not_null_rule(name: str) -> Rule:
+    """Return the rule of a column that is NOT NULL."""
     return Rule(
         f"not_null:{name}",
         name,
@@ -293,38 +304,41 @@ def _not_null_rule(name: str) -> Rule:
         f"column {name} is NOT NULL at the source",
         applies=f"{_HAS_AFTER} and after is not null",
         reads=Reads.PRESENCE,
-        kind="expect_column_values_to_not_be_null",
+        kind=NOT_NULL,
         kwargs=json.dumps({"column": name}),
     )
 
 
-def _length_rule(name: str, length: int) -> Rule:
+def length_rule(name: str, length: int) -> Rule:
+    """Return the rule of a column of at most ``length`` characters."""
     return Rule(
         f"max_length:{name}",
         name,
         f"length(after.{quote(name)}) <= {length}",
         f"column {name} holds at most {length} characters",
         applies=_HAS_AFTER,
-        kind="expect_column_value_lengths_to_be_between",
+        kind=LENGTH,
         kwargs=json.dumps({"column": name, "max_value": length}),
         ignored=f"after.{quote(name)} is null",
     )
 
 
-def _enum_rule(name: str, labels: Sequence[str]) -> Rule:
+def enum_rule(name: str, labels: Sequence[str]) -> Rule:
+    """Return the rule of a column of an enum with these labels."""
     return Rule(
         f"enum_member:{name}",
         name,
         f"after.{quote(name)} in ({', '.join(literal(label) for label in labels)})",
         f"column {name} holds one of its enum's {len(labels)} labels",
         applies=_HAS_AFTER,
-        kind="expect_column_values_to_be_in_set",
+        kind=MEMBER,
         kwargs=json.dumps({"column": name, "value_set": list(labels)}),
         ignored=f"after.{quote(name)} is null",
     )
 
 
-def _natural_range_rule(name: str, natural: str) -> Rule:
+def natural_range_rule(name: str, natural: str) -> Rule:
+    """Return the rule that values fit their type in the lake, ``natural``."""
     return Rule(
         f"natural_range:{name}",
         name,

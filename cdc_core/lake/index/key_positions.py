@@ -120,6 +120,7 @@ class KeyPositions:
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = MachineFolder(folder, max_bytes, ".keys", "indexes of keys")
         self._open: OrderedDict[tuple[_Key, str, int, int], _Open] = OrderedDict()
+        self._mapped = 0  # bytes of the open ones
         self._files: dict[_Key, dict[str, DataFile]] = {}
         self._missing: dict[_Key, int] = {}
 
@@ -199,7 +200,7 @@ class KeyPositions:
         """
         before, now = self._files.get(key, {}), {file.path: file for file in files}
         for path in before.keys() - now.keys():
-            self._open.pop(_place(key, before[path]), None)
+            self._let_go(_place(key, before[path]))
             self._folder.remove(_name(key.source(before[path])))
         self._files[key] = now
 
@@ -214,7 +215,7 @@ class KeyPositions:
             entry.touched = now
             if self._folder.touch(entry.name):
                 return entry.index
-            del self._open[place]
+            self._let_go(place)
         source = key.source(file)
         name = _name(source)
         index = open_index(self._folder.of(name), source, key.parts)
@@ -244,12 +245,18 @@ class KeyPositions:
         return mapped
 
     def _hold(self, place: tuple[_Key, str, int, int], opened: _Open) -> None:
+        self._let_go(place)
         self._open[place] = opened
+        self._mapped += opened.index.mapped_bytes
         if len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)
+            self._let_go(next(iter(self._open)))
+
+    def _let_go(self, place: tuple[_Key, str, int, int]) -> None:
+        entry = self._open.pop(place, None)
+        self._mapped -= 0 if entry is None else entry.index.mapped_bytes
 
     def _give_back(self, used: Iterable[FileIndex]) -> None:
-        if sum(entry.index.mapped_bytes for entry in self._open.values()) > _RESIDENT_BYTES:
+        if self._mapped > _RESIDENT_BYTES:
             for index in used:
                 index.release()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.schema import TableSchema
@@ -20,6 +21,9 @@ class TypingPlan:
 
     def typer(self, table: TableSchema) -> RowTyper:
         """Return the RowTyper of one table version."""
+        return _typer(self, table)
+
+    def _made(self, table: TableSchema) -> RowTyper:
         plans = plan_columns(table, self.selection)
         codecs = tuple(resolve(column, self.types) for column in table.columns)
         return RowTyper(table, plans, codecs, self.failure)
@@ -35,3 +39,9 @@ class TypingPlan:
     def has_masks(self, table: TableSchema) -> bool:
         """Whether some value of the table must be masked or removed before it may be written anywhere."""
         return any(plan.mapper is not None or not plan.included for plan in plan_columns(table, self.selection))
+
+
+# To make one takes longer than to type a few rows.
+@lru_cache(2_000)
+def _typer(plan: TypingPlan, table: TableSchema) -> RowTyper:
+    return plan._made(table)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,8 @@ _VERSION = re.compile(r"(?P<name>.+)@(?P<version>0|[1-9][0-9]*)", re.DOTALL | re
 _IMAGES = ("before", "after")
 
 
+# Each slice asks for it, mostly with the same schemas.
+@lru_cache(1_000)
 def stored_schema(rows: pa.Schema, schema_version: int, changelog: pa.Schema | None, epoch: int = 0) -> pa.Schema:
     """Return the schema for storing change rows of a version, given the changelog's (None: it does not exist yet).
 
