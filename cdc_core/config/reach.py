@@ -50,6 +50,7 @@ _LAKE = """
     offset.mismatch.strategy snapshot.max.threads wal2lake.lake.path wal2lake.storage.s3.endpoint
     wal2lake.storage.s3.region wal2lake.storage.s3.access.key wal2lake.storage.s3.secret.key
     wal2lake.storage.s3.path.style wal2lake.changelog.reads wal2lake.changelog.retention.days
+    wal2lake.changelog.retention.days.N
     wal2lake.merge.rewrite.max.bytes wal2lake.merge.index.max.bytes wal2lake.merge.part.max.bytes
     wal2lake.lake.history.minutes wal2lake.vacuum.hours wal2lake.lake.schema.changes wal2lake.lake.features
     wal2lake.lake.clustered.tables wal2lake.lake.row.tracking.tables wal2lake.lake.change.feed.tables
@@ -58,7 +59,8 @@ _LAKE = """
     wal2lake.lake.delete.mode.soft wal2lake.lake.delete.mode.history wal2lake.quality.enabled
     wal2lake.quality.failure.limit wal2lake.quality.quarantine.limit.rows wal2lake.quality.rules.path
     wal2lake.quality.docs.path wal2lake.quality.docs.url wal2lake.quality.rule.NAME wal2lake.batch.max.rows
-    wal2lake.batch.max.bytes wal2lake.freshness.seconds wal2lake.slice.split.rows wal2lake.spool.max.bytes
+    wal2lake.batch.max.bytes wal2lake.freshness.seconds wal2lake.freshness.seconds.N wal2lake.slice.split.rows
+    wal2lake.spool.max.bytes
     wal2lake.snapshot.rows.per.partition wal2lake.snapshot.threads wal2lake.spark.NAME
     wal2lake.reconcile.rows.per.second wal2lake.reconcile.wait.seconds wal2lake.reconcile.changelog.bytes
     wal2lake.reconcile.spark.bytes wal2lake.reconcile.keep.days wal2lake.maintenance.schedule

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdc_core.option import at_least, number_in, option
+from cdc_core.option import Named, at_least, number_in, option
+from cdc_core.selection import NumberByTable, table_patterns
 
 SINKS = ("lake", "kafka", "noop")
 
@@ -49,6 +50,16 @@ class EngineOptions:
         "Target lag of the lake behind its source, in seconds: a round starts at most every half of this. "
         "Larger values make fewer, larger commits.",
         parse=number_in(0.0, 86_400.0),
+    )
+    freshness_tables: tuple[tuple[str, tuple[str, ...]], ...] = option(
+        "wal2lake.freshness.seconds.N",
+        (),
+        "Tables whose target lag is N seconds instead: regular expressions that match schema.table. The first of these "
+        "properties that matches is used. Rounds start by the least of all numbers; a table with a larger one is left "
+        "out until half of it has passed since its last merge. Its changes are in its changelog meanwhile.",
+        parse=table_patterns,
+        pattern=r"wal2lake\.freshness\.seconds\.(\d{1,5}(?:\.\d{1,3})?)",
+        names=Named.CAPTURED,
     )
     slice_split_rows: int = option(
         "wal2lake.slice.split.rows",
@@ -105,3 +116,8 @@ class EngineOptions:
         parse=str,
         pattern=r"wal2lake\.spark\.(.+)",
     )
+
+    @property
+    def freshness(self) -> NumberByTable:
+        """The target lag of each table in seconds."""
+        return NumberByTable.of(self.freshness_seconds, self.freshness_tables)

@@ -10,17 +10,7 @@ from dataclasses import dataclass
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.option import Named, Secret, at_least, option, parse_patterns
 from cdc_core.schema import DroppedColumns, LakeFeatures, Policy, SchemaChanges
-from cdc_core.selection import compile_pattern
-
-
-def _table_patterns(text: str) -> tuple[str, ...]:
-    patterns = parse_patterns(text)
-    for pattern in patterns:
-        compile_pattern(pattern)
-    return patterns
-
-
-_table_patterns.kind = "list of regular expressions"  # type: ignore[attr-defined]
+from cdc_core.selection import NumberByTable, table_patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +53,15 @@ class LakeOptions:
         "Days for which merged changes are kept in the changelog tables; 0 to keep them forever: then changelogs grow "
         "without bound. The files are removed by Delta's VACUUM. A run logs the number when it starts to stream.",
         parse=at_least(0),
+    )
+    changelog_retention_tables: tuple[tuple[str, tuple[str, ...]], ...] = option(
+        "wal2lake.changelog.retention.days.N",
+        (),
+        "Tables whose merged changes are kept for N days instead, 0 for ever: regular expressions that match "
+        "schema.table. The first of these properties that matches is used.",
+        parse=table_patterns,
+        pattern=r"wal2lake\.changelog\.retention\.days\.(\d{1,5})",
+        names=Named.CAPTURED,
     )
     merge_rewrite_max_bytes: int = option(
         "wal2lake.merge.rewrite.max.bytes",
@@ -127,7 +126,7 @@ class LakeOptions:
         "Lake tables that are clustered by their key (Delta's liquid clustering): regular expressions that "
         "match schema.table. Merges and queries by key then open fewer files of a large table. Every reader can "
         "read such a table.",
-        parse=_table_patterns,
+        parse=table_patterns,
         names=Named.CAPTURED,
     )
     lake_row_tracking_tables: tuple[str, ...] = option(
@@ -136,7 +135,7 @@ class LakeOptions:
         "Lake tables with Delta's row tracking: regular expressions that match schema.table. A row then keeps its id "
         "(_metadata.row_id in Spark) when it is updated, and its commit version when it is only moved. Every reader "
         "can read such a table.",
-        parse=_table_patterns,
+        parse=table_patterns,
         names=Named.CAPTURED,
     )
     lake_change_feed_tables: tuple[str, ...] = option(
@@ -145,7 +144,7 @@ class LakeOptions:
         "Lake tables with Delta's change data feed: regular expressions that match schema.table. The rows that a "
         "commit changes are then also written to files of their own, which Spark and deltalake read as changes. Every "
         "reader can read such a table.",
-        parse=_table_patterns,
+        parse=table_patterns,
         names=Named.CAPTURED,
     )
     lake_commit_timestamps: bool = option(
@@ -206,6 +205,11 @@ class LakeOptions:
         return DeleteModes(
             self.lake_delete_mode, tuple((mode, patterns) for mode, patterns in lists.items() if patterns)
         )
+
+    @property
+    def retention_days(self) -> NumberByTable:
+        """The days for which merged changes of each table are kept; 0 for ever."""
+        return NumberByTable.of(self.changelog_retention_days, self.changelog_retention_tables)
 
     @property
     def schema_policy(self) -> Policy:

@@ -5,7 +5,8 @@
 ``plan_columns`` returns a ``ColumnPlan`` for each column: ``EXCLUDED``, ``SKIPPED``, or with a mapper such as
 ``TruncateMapper``; ``source_type`` is the name by which an option selects a type. ``key_columns`` are the key of
 events, ``lake_key_conflicts`` says which columns of the lake's key would be lost. ``Pattern``, ``compile_pattern``,
-``compile_all``, ``matches_any`` and ``replacing`` are Java's regular expressions.
+``compile_all``, ``matches_any`` and ``replacing`` are Java's regular expressions; ``table_patterns`` parses a list of
+them, ``NumberByTable`` is a number that differs by table.
 
 All are pure functions of options and names; an expression that is not valid raises ConfigError.
 """
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING
 from cdc_core.door import lazily
 
 if TYPE_CHECKING:
+    from cdc_core.selection.by_table import NumberByTable as NumberByTable
+    from cdc_core.selection.by_table import table_patterns as table_patterns
     from cdc_core.selection.chosen import chosen_tables as chosen_tables
     from cdc_core.selection.columns import EXCLUDED as EXCLUDED
     from cdc_core.selection.columns import SKIPPED as SKIPPED
@@ -46,6 +49,7 @@ lazily(
         "DIGESTS": "digests",
         "EXCLUDED": "columns",
         "MessageSelection": "messages",
+        "NumberByTable": "by_table",
         "OPERATIONS": "options",
         "Pattern": "patterns",
         "ROW_OPERATIONS": "options",
@@ -63,5 +67,6 @@ lazily(
         "replacing": "java_replacement",
         "source_type": "source_types",
         "table_matcher": "tables",
+        "table_patterns": "by_table",
     },
 )

@@ -54,6 +54,7 @@ class BackfillTarget:
         passed_by_table = passed if merge_state.backlog is None else 0
         merged = merge_state.merged or 0
         if max(passed_by_table, merged) < reached or self._states.holds_back(table, passed):
+            merge_state.call()
             return None
         return self._orders.of_chunks(table, max(last_begin(passed_by_table), merged))
 

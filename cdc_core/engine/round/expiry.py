@@ -12,14 +12,18 @@ from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.errors import CdcError
 from cdc_core.lake import LakePaths, LakePosition, LakeTable, StreamTable, expire_rows
 from cdc_core.schema import TableId
+from cdc_core.selection import NumberByTable
 
 _log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """Removes merged changes older than ``days`` (wal2lake.changelog.retention.days; 0: none are removed)."""
+    """Removes merged changes older than the ``days`` of their table (0: none are removed).
 
-    def __init__(self, paths: LakePaths, scope: str, merge_states: MergeStates, days: int) -> None:
+    Rows of the stream's own tables have the default.
+    """
+
+    def __init__(self, paths: LakePaths, scope: str, merge_states: MergeStates, days: NumberByTable) -> None:
         self._paths = paths
         self._scope = scope
         self._merge_states = merge_states
@@ -33,18 +37,19 @@ class Expiry:
         """
         now = now_us()
         today = now // DAY_US
-        if not self._days or self._done_on == today:
+        if self._done_on == today:
             return
         self._done_on = today
         for table, merge_state in self._merge_states:
+            days = int(self._days.for_table(table))
+            if not days:
+                continue
             upto = self._needless(merge_state, (needed or {}).get(table))
             place = LakePosition(merge_state.token, merge_state.shown) if merge_state.waiting else None
-            self._expire(
-                table, partial(LakeTable(self._paths, self._scope, table).expire, upto, now, self._days, place)
-            )
-        for own in StreamTable:
+            self._expire(table, partial(LakeTable(self._paths, self._scope, table).expire, upto, now, days, place))
+        for own in StreamTable if self._days.default else ():
             # Nothing reads them again.
-            self._expire(own.id, partial(expire_rows, own, self._paths, self._scope, now, self._days))
+            self._expire(own.id, partial(expire_rows, own, self._paths, self._scope, now, int(self._days.default)))
 
     def _expire(self, table: TableId, expire: Callable[[], object]) -> None:
         try:

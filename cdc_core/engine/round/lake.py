@@ -10,16 +10,23 @@ from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.versions import SchemaVersions
 from cdc_core.lake import LakeOptions, LakePaths
+from cdc_core.selection import NumberByTable
 from cdc_core.snapshot import Rereads
+
+_AT_ONCE = NumberByTable(0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The lake that a run writes to. ``scope`` is that of its positions (``lake/epochs``)."""
+    """The lake that a run writes to. ``scope`` is that of its positions (``lake/epochs``).
+
+    ``freshness``: the target lag of each table in seconds.
+    """
 
     paths: LakePaths
     scope: str
     options: LakeOptions
+    freshness: NumberByTable = _AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class LakeSink:
         self._registry = registry
         self._watch = watch
         self._merge_states = MergeStates(lake, watch)
-        self._expiry = Expiry(paths, lake.scope, self._merge_states, options.changelog_retention_days)
+        self._expiry = Expiry(paths, lake.scope, self._merge_states, options.retention_days)
         self._stream_tables = StreamTables(paths, lake.scope, options.lake_history_minutes)
         log = RoundLog(paths.rounds, options.lake_history_minutes, epoch_of(lake.scope))
         self._cuts = (
@@ -108,9 +108,14 @@ class LakeSink:
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether some changelog contains transactions, complete at ``to_lsn``, that are not in its lake table.
 
-        A table whose merge failed is included again after some seconds; one that is paused or being re-read is not.
+        A table whose merge failed is included again after some seconds, one that rests once it is due; one that is
+        paused or being re-read is not.
         """
         return any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states)
+
+    def call_all(self) -> None:
+        """Let the next round merge every table, also those that rest."""
+        self._merge_states.call_all()
 
     @property
     def is_busy(self) -> bool:

@@ -24,10 +24,10 @@ class MergeState:
     ``failed_at`` is when (monotonic seconds) the last merge failed, None after a successful one, ``error`` the reason.
     ``is_former``: the lake table's rows are of an earlier epoch (``lake/epochs``), so it is read before anything
     is merged. ``trouble`` is set if its folders cannot be used. ``recent`` counts what the rules refused of its latest
-    changes.
+    changes. ``due_at``: when (monotonic seconds) the table may be merged again; 0 with the next round.
 
-    It is changed by the methods ``appended``, ``merge_done``, ``chunks_written``, ``failed``, ``seen`` and
-    ``begin_again`` only, and ``trouble`` by ``MergeStates``.
+    It is changed by the methods ``appended``, ``merge_done``, ``chunks_written``, ``failed``, ``seen``,
+    ``rest``, ``call`` and ``begin_again`` only, and ``trouble`` by ``MergeStates``.
     """
 
     versions: TableVersions
@@ -47,6 +47,7 @@ class MergeState:
     identity: str | None = None
     trouble: Trouble | None = None
     recent: RecentChanges = NONE_RECENT
+    due_at: float = 0.0
 
     def is_waiting(self, passed: int) -> bool:
         """Whether changes cannot be merged into its snapshot yet; the stream is past ``passed``."""
@@ -63,6 +64,11 @@ class MergeState:
         return self.failed_at is not None and time.monotonic() - self.failed_at < _RETRY_SECONDS
 
     @property
+    def rests(self) -> bool:
+        """Whether the table is left out of rounds, because it was merged a moment ago."""
+        return time.monotonic() < self.due_at
+
+    @property
     def awaits_retry(self) -> bool:
         """Whether the last merge failed and is to be retried."""
         has_more = self.backlog is not None or bool(self.versions.pending) or self.versions.holds_back
@@ -70,7 +76,7 @@ class MergeState:
 
     def is_due(self, to_lsn: int) -> bool:
         """Whether a round without a batch has work for the table: transactions complete at ``to_lsn``, or steps."""
-        if self.versions.holds_back or self.has_failed:
+        if self.versions.holds_back or self.has_failed or self.rests:
             return False
         return bool(self.versions.pending) or (self.backlog is not None and self.backlog <= to_lsn)
 
@@ -137,9 +143,19 @@ class MergeState:
         self.version, self.identity, self.shown = version, identity, shown
         self.checked_at = time.monotonic()
 
+    def rest(self, until: float) -> None:
+        """Leave the table out of rounds until then (monotonic seconds), if nothing of its changes is left to merge."""
+        if self.backlog is None:
+            self.due_at = until
+
+    def call(self) -> None:
+        """Merge with the next round, although the table rests."""
+        self.due_at = 0.0
+
     def begin_again(self) -> None:
         """Merge with the next round, and reset the counts of refused changes."""
         self.failed_at, self.recent = None, NONE_RECENT
+        self.call()
 
     def take_over(self, before: MergeState) -> None:
         """Keep the state that is not in the table's commits, after these were read again."""

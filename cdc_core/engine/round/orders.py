@@ -35,7 +35,10 @@ class Orders:
         self._constraints = constraints
 
     def of_round(self, batch: Batch | None, to_lsn: int, replays: Mapping[TableId, Replay]) -> list[SliceOrder]:
-        """Return one order for each table with rows in the batch, unmerged changes in its changelog, or a replay."""
+        """Return one order for each table with rows in the batch, unmerged changes in its changelog, or a replay.
+
+        The rows of a table that rests are appended only.
+        """
         in_batch = {} if batch is None else batch.versions
         orders = []
         if batch is not None:
@@ -60,7 +63,7 @@ class Orders:
         whole = batch.complete_to(table)
         is_whole = (whole is not None and whole <= to_lsn) or merge_state.is_due(to_lsn)
         # Numbering the schema versions may have paused the table.
-        goes_on = is_whole and not self._states.holds_back(table, to_lsn)
+        goes_on = is_whole and not merge_state.rests and not self._states.holds_back(table, to_lsn)
         order = self._order(table, to_lsn if goes_on else None, {number for number, _ in files})
         spool = SpoolFiles(
             tuple(files),

@@ -107,7 +107,7 @@ class Rounds:
         batch, to_lsn, replays = begun.batch, begun.to_lsn, begun.replays
         orders, outcomes = begun.orders, begun.outcomes
         self._upkeep.request(order for outcome in outcomes for order in outcome.upkeep)
-        merges = self._note_merges(orders, outcomes)
+        merges = self._note_merges(begun)
         failed = self._failed(outcomes)
         self._record(batch, Lsn(max([to_lsn, *(o.to_lsn or 0 for o in orders if o.table in replays)])))
         seconds = time.monotonic() - begun.started
@@ -141,12 +141,12 @@ class Rounds:
             end = ChangelogPosition(*(batch.open_at(table) or (last,)))
             merge_state.appended(last, end, batch.complete_to(table))
 
-    def _note_merges(self, orders: Sequence[SliceOrder], outcomes: Sequence[SliceOutcome]) -> list[MergeReport]:
-        self.has_rest = any(outcome.waits for outcome in outcomes)
-        pairs = zip(orders, outcomes, strict=True)
-        return [merge for pair in pairs if (merge := self._note_merge(*pair)) is not None]
+    def _note_merges(self, begun: _Begun) -> list[MergeReport]:
+        self.has_rest = any(outcome.waits for outcome in begun.outcomes)
+        pairs = zip(begun.orders, begun.outcomes, strict=True)
+        return [merge for pair in pairs if (merge := self._note_merge(*pair, begun.started)) is not None]
 
-    def _note_merge(self, order: SliceOrder, outcome: SliceOutcome) -> MergeReport | None:
+    def _note_merge(self, order: SliceOrder, outcome: SliceOutcome, began: float) -> MergeReport | None:
         """Update the table's merge state from the outcome; returns its report, None if nothing was merged."""
         if outcome.error is not None:
             paths, pauses = self._work.task.paths, self._watch.pauses
@@ -154,7 +154,7 @@ class Rounds:
             return None
         if outcome.lost is not None or order.merge is None:
             return None
-        self._states.merge_done(order, outcome)
+        self._states.merge_done(order, outcome, began)
         return None if outcome.applied is None else merge_report(outcome, outcome.applied)
 
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:

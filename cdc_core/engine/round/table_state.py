@@ -40,6 +40,7 @@ class MergeStates:
         self._paths = lake.paths
         self._scope = lake.scope
         self._options = lake.options
+        self._freshness = lake.freshness
         self._watch = watch
         self._known: dict[TableId, MergeState] = {}
         self._snapshots = SnapshotLog(lake.paths.snapshots, epoch_of(lake.scope)).read()
@@ -129,12 +130,25 @@ class MergeStates:
                 self._note_foreign(table, position.identity, position.version)
                 merge_state.seen(position.version, position.identity, merge_state.shown)
 
-    def merge_done(self, order: SliceOrder, outcome: SliceOutcome) -> None:
-        """A slice of a table was merged (``MergeState.merge_done``)."""
+    def merge_done(self, order: SliceOrder, outcome: SliceOutcome, began: float) -> None:
+        """A slice of a table was merged (``MergeState.merge_done``) by a round that ``began`` then (monotonic seconds).
+
+        A table whose target lag is more than that of others rests for half of it.
+        """
         if outcome.lake is not None:
             self._note_foreign(order.table, outcome.lake.identity, outcome.lake.version - 1)
         is_replay = order.merge is not None and order.merge.replay is not None
-        self._known[order.table].merge_done(outcome, order.schema.schema_version, is_replay=is_replay)
+        known = self._known[order.table]
+        known.merge_done(outcome, order.schema.schema_version, is_replay=is_replay)
+        least, seconds = self._freshness.least, self._freshness.for_table(order.table)
+        if seconds > least:
+            # Half a round less: rounds do not begin to the millisecond, and the table would be left to the next one.
+            known.rest(began + seconds / 2 - least / 4)
+
+    def call_all(self) -> None:
+        """Merge every table with the next round, also those that rest."""
+        for _, known in self:
+            known.call()
 
     def compare(self, recorded: Iterable[RecordedTable]) -> None:
         """Compare the lake tables with the versions that the newest round of earlier runs recorded.

@@ -44,6 +44,10 @@ class SinkBesideEvents:
         """As the sink's."""
         return self._sink.has_backlog(to_lsn)
 
+    def call_all(self) -> None:
+        """As the sink's."""
+        self._sink.call_all()
+
     def note_renamed(self) -> None:
         """As the sink's."""
         self._sink.note_renamed()

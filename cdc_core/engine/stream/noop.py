@@ -40,6 +40,9 @@ class NoopSink:
         """Always False."""
         return False
 
+    def call_all(self) -> None:
+        """Do nothing: there are no tables."""
+
     def note_renamed(self) -> None:
         """Do nothing: nothing is stored."""
 

@@ -90,7 +90,7 @@ class Sink(Protocol):
         """
 
     def merge(self) -> RoundReport:
-        """Merge every table up to the ``to_lsn`` of ``append``, which was called before; a table that is further stays.
+        """Merge every due table up to the ``to_lsn`` of ``append``, called before; a table that is further stays.
 
         May fail for each table alone: such a table is listed in the report's ``failed``, nothing of its slice is
         visible, and a later round repeats it from what is durable. The batch's files exist until this returns, no
@@ -99,6 +99,9 @@ class Sink(Protocol):
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         """Whether a round to ``to_lsn`` without a batch has any work. Asked often; has no effect."""
+
+    def call_all(self) -> None:
+        """Let the next round merge every table, also one that is merged less often than others. Called at the end."""
 
     def note_renamed(self) -> None:
         """Record what the relations received so far say beside rows, before a position after them is confirmed.
@@ -150,7 +153,6 @@ class _Tally:
     complete: int = 0
     silent: int = 0
     last_commit_ts_us: int | None = None
-    has_rest: bool = False
     rounds: list[RoundReport] = field(default_factory=list)
 
 
@@ -273,7 +275,6 @@ class StreamRun:
         report = self._sink.merge() if has_work else None
         if batch is not None:
             self._reader.done(batch)
-        tally.has_rest = report is not None and report.has_rest
         if report is not None and (report.merges or report.failed):
             lags = None if batch is None else batch.lags([merge.table for merge in report.merges], durable_us)
             self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds(), lags=lags))
@@ -291,11 +292,12 @@ class StreamRun:
             self._hooks.on_batch(BatchReport(batch.number, events, lsn, lag, seconds, behind, own))
 
     def _merge_rest(self) -> None:
-        """Unless the run is asked to stop: run the rounds that merge what the last one left.
+        """Unless the run is asked to stop: run the rounds that merge what the former ones left in the changelogs.
 
-        Each of them makes some of what it waited for, so they end.
+        Each of them merges some of it, or makes some of what it waits for, so they end.
         """
-        while self._tally.has_rest and self._sink.has_backlog(Lsn(self._tally.complete)) and not self._must_stop():
+        self._sink.call_all()
+        while self._sink.has_backlog(Lsn(self._tally.complete)) and not self._must_stop():
             self._wait_for_turn(works=False)
             self._round(None)
 

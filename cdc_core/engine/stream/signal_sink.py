@@ -40,6 +40,10 @@ class SignalSink:
         """As for ``LakeSink``; also for a replay that was requested."""
         return bool(self._requests.due) or self._lake.has_backlog(to_lsn)
 
+    def call_all(self) -> None:
+        """As for ``LakeSink``."""
+        self._lake.call_all()
+
     def note_renamed(self) -> None:
         """As for ``LakeSink``."""
         self._lake.note_renamed()

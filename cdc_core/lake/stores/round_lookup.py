@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -54,11 +54,12 @@ def find_cut(
 ) -> Cut:
     """Return the newest round at or before ``at`` (None: the newest of all), with all tables or those of ``names``.
 
-    An LSN is one of the scope's epoch (``epochs``); rounds of earlier ones are found by time. A version is returned
-    only if the table is the recorded one, with the recorded positions. If maintenance has replaced it since, and
-    nothing else was committed to the table, the new version is returned. Raises LakeError if no round was recorded,
-    ``at`` is before the first one that is kept or after the newest, or a wanted table is in no round, does not show the
-    source at that LSN, or its version was removed.
+    It is the newest in which none of these tables is behind, if such a round is kept: a table that is merged less often
+    than others is behind in most of them. An LSN is one of the scope's epoch (``epochs``); rounds of earlier ones are
+    found by time. A version is returned only if the table is the recorded one, with the recorded positions. If
+    maintenance has replaced it since, and nothing else was committed to the table, the new version is returned. Raises
+    LakeError if no round was recorded, ``at`` is before the first one that is kept or after the newest, or a wanted
+    table is in no round, does not show the source at that LSN, or its version was removed.
     """
     log = RoundLog(paths.rounds, history_minutes)
     heads = log.heads() if log.refresh() else []
@@ -71,7 +72,7 @@ def find_cut(
                 "No round has been recorded since the lake was read from the present server.",
                 "Run wal2lake run, or give a time for a round of the former one.",
             )
-    recorded = log.round(_chosen(heads, at).number)
+    recorded = log.round(_chosen(heads, at, log.behind(names)).number)
     assert recorded is not None
     of_round = scope_of(slot_of(scope), recorded.head.epoch)
     chosen = [entry for entry in recorded.tables if not names or entry.table in names]
@@ -109,16 +110,24 @@ def _is_recorded(table: DeltaTable, scope: str, entry: RecordedTable) -> bool:
     return is_same and (shown.token, shown.lsn) == (entry.snapshot, entry.merged_lsn)
 
 
-def _chosen(heads: Sequence[RoundHead], at: Lsn | datetime | None) -> RoundHead:
+def _chosen(heads: Sequence[RoundHead], at: Lsn | datetime | None, behind: Collection[int]) -> RoundHead:
+    """Return the newest round at or before ``at`` that is not among those ``behind``; if all are, the newest."""
+    known = _up_to(heads, at)
+    of_epoch = [head for head in known if head.epoch == known[-1].epoch]
+    return next((head for head in reversed(of_epoch) if head.number not in behind), known[-1])
+
+
+def _up_to(heads: Sequence[RoundHead], at: Lsn | datetime | None) -> list[RoundHead]:
+    """Return the rounds at or before ``at``, oldest first. Raises LakeError if there are none, or it is after all."""
     if at is None:
-        return heads[-1]
+        return list(heads)
     first, last = heads[0], heads[-1]
     if isinstance(at, Lsn):
-        known = [(head.lsn, head) for head in heads if head.lsn <= at]
+        known = [head for head in heads if head.lsn <= at]
         bounds, is_past = (str(first.lsn), str(last.lsn)), at > last.lsn
     else:
         timed = [head for head in heads if head.committed_at is not None]
-        known = [(head.lsn, head) for head in timed if head.committed_at is not None and head.committed_at <= at]
+        known = [head for head in timed if head.committed_at is not None and head.committed_at <= at]
         bounds = _times(timed)
         newest = timed[-1].committed_at if timed else None
         is_past = newest is not None and at > newest
@@ -133,7 +142,7 @@ def _chosen(heads: Sequence[RoundHead], at: Lsn | datetime | None) -> RoundHead:
             f"{name} is before the oldest round that is kept, which is at {bounds[0]}.",
             "wal2lake.lake.history.minutes sets how long rounds are kept.",
         )
-    return known[-1][1]
+    return known
 
 
 def _times(heads: Sequence[RoundHead]) -> tuple[str, str]:

@@ -196,6 +196,15 @@ class RoundLog:
         head = RoundHead(number, lsn, first["committed_at"], first["recorded_at"], epoch)
         return Round(head, tuple(sorted((_recorded(row) for row in rows), key=lambda entry: entry.table)))
 
+    def behind(self, names: Sequence[TableId] = ()) -> set[int]:
+        """Return the numbers of the rounds in which a table, or one of those named, is behind."""
+        log, columns = self._opened, ["round", "schema_name", "table_name", "state"]
+        every = [] if log is None else [log.read(file, columns) for file in log.files]
+        parts = [rows.filter(pc.equal(rows.column("state"), TableState.BEHIND.value)) for rows in every]
+        # row-wise: tables that are merged less often than others, once a round
+        rows = [row for part in parts for row in part.to_pylist()]
+        return {row["round"] for row in rows if not names or TableId(row["schema_name"], row["table_name"]) in names}
+
     def newest(self) -> Round | None:
         """Return the newest round as of the last ``refresh`` or ``append``."""
         number = None if self._opened is None else self._opened.txn(_NUMBER)

@@ -69,7 +69,13 @@ FORMS = {
 
 def given(declared: Property, entry: str) -> dict[str, str]:
     """A file in which the property has the entry."""
-    name = declared.name.replace(".N.", ".5.").replace("ALGORITHM", "SHA-256").replace("NAME", "mine")
+    name = (
+        declared.name.replace(".N.", ".5.")
+        .replace("days.N", "days.5")
+        .replace("seconds.N", "seconds.5")
+        .replace("ALGORITHM", "SHA-256")
+        .replace("NAME", "mine")
+    )
     file = {**LEAST, name: FORMS.get(declared.name, str)(entry)}
     if declared.name == "snapshot.select.statement.overrides":
         file[f"{name}.{entry}"] = "select 1"
@@ -93,7 +99,14 @@ def test_an_entry_that_matches_nothing_is_reported(name):
     right, wrong = ENTRIES[declared.names]
     assert reported(given(declared, right)) == []
     (said,) = reported(given(declared, wrong))
-    shown = re.sub("SALT$", "*" * 8, name.replace(".N.", ".5.").replace("ALGORITHM", "SHA-256")).replace("NAME", "mine")
+    shown = re.sub(
+        "SALT$",
+        "*" * 8,
+        name.replace(".N.", ".5.")
+        .replace("days.N", "days.5")
+        .replace("seconds.N", "seconds.5")
+        .replace("ALGORITHM", "SHA-256"),
+    ).replace("NAME", "mine")
     assert shown in said.found and wrong.split(r"\.")[-1] in said.found
     assert said.remedy.startswith("Did you mean "), said.remedy
     nothing = "zz.yyyyyy.xxxxx" if declared.names in (Named.COLUMNS, Named.TYPES) else "zz.yyyyyy"

@@ -44,7 +44,13 @@ def another_value(declared):
 
 
 def warned(base, declared):
-    name = declared.name.replace("NAME.*", "mine.type").replace("NAME", "mine").replace(".*", ".linger.ms")
+    name = (
+        declared.name.replace("days.N", "days.5")
+        .replace("seconds.N", "seconds.5")
+        .replace("NAME.*", "mine.type")
+        .replace("NAME", "mine")
+        .replace(".*", ".linger.ms")
+    )
     return name, from_entries({**base, name: another_value(declared)}.items()).warnings
 
 

@@ -87,7 +87,13 @@ def uses(config):
 
 def judged(name, value):
     """Whether the value is accepted; what is said of one that is not is read."""
-    concrete = name.replace(".N.", ".5.").replace("ALGORITHM", "MD5").replace("SCHEMA.TABLE", "public.t")
+    concrete = (
+        name.replace(".N.", ".5.")
+        .replace("days.N", "days.5")
+        .replace("seconds.N", "seconds.5")
+        .replace("ALGORITHM", "MD5")
+        .replace("SCHEMA.TABLE", "public.t")
+    )
     concrete = concrete.replace("NAME.*", "mine.type").replace("NAME", "mine").replace(".*", ".some")
     concrete = concrete.replace("DRIVER_PROPERTY", "autosave")
     try:

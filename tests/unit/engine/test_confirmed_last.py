@@ -23,7 +23,7 @@ class Recorder:
     def __init__(self) -> None:
         self.unmerged: dict[object, str] = {}
         self.did: list[str] = []
-        self.rests = 0
+        self.rests = self.resting = 0
 
     def append(self, batch: Any, to_lsn: Lsn) -> None:
         self.did += ["renamed", "appended"]
@@ -32,13 +32,18 @@ class Recorder:
     def merge(self) -> RoundReport:
         self.did.append("merged")
         self.rests = max(0, self.rests - 1)
-        return RoundReport(self.to_lsn, (), has_rest=self.rests > 0)
+        return RoundReport(self.to_lsn, ())
 
     def note_renamed(self) -> None:
         self.did.append("renamed")
 
     def has_backlog(self, to_lsn: Lsn) -> bool:
         return self.rests > 0
+
+    def call_all(self) -> None:
+        self.did.append("called")
+        self.rests += self.resting
+        self.resting = 0
 
     def between_rounds(self, passed: int) -> bool:
         return False
@@ -71,16 +76,20 @@ def test_silence_is_confirmed_after_what_was_seen_before_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_what_a_round_left_is_merged_before_the_run_ends(tmp_path: Path, stops: bool) -> None:
+@pytest.mark.parametrize(("rests", "resting", "left"), [(4, 0, 3), (0, 2, 2)])
+def test_what_a_round_left_is_merged_before_the_run_ends(
+    tmp_path: Path, stops: bool, rests: int, resting: int, left: int
+) -> None:
+    """Of tables that are not due, too."""
     stream, sink = FakeStream(), Recorder()
-    sink.rests = 4
+    sink.rests, sink.resting = rests, resting
     stream.send(transaction(1_000, *announce(ORDERS), insert(1)))
     hooks = Hooks(should_stop=lambda: stops and "appended" in sink.did)
     with reader(stream, tmp_path) as reading:
         confirmations = Confirmations(lambda lsn: None)
         run = StreamRun(reading, sink, confirmations, 0, Lsn(0), lambda: Lsn(0), hooks)
         run.run(Until(lsn=Lsn(1_000), max_seconds=10))
-    assert sink.rests == (3 if stops else 0), "a run that is asked to stop leaves it to the next one"
+    assert sink.rests == (left if stops else 0), "a run that is asked to stop leaves it to the next one"
 
 
 class Clock:

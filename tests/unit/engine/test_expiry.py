@@ -10,6 +10,7 @@ from cdc_core.engine.round import expiry
 from cdc_core.engine.round.expiry import Expiry
 from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.lake.evolution.table_versions import TableVersions
+from cdc_core.selection.by_table import NumberByTable
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change
@@ -30,15 +31,32 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OneTable:
     return made
 
 
-def left(one: OneTable, needed: dict[Any, int] | None = None, **state: Any) -> list[int]:
+def left(
+    one: OneTable, needed: dict[Any, int] | None = None, days: NumberByTable | None = None, **state: Any
+) -> list[int]:
     """The LSNs of the changes that stay."""
     states: Any = [(T, MergeState(**{"versions": TableVersions(), "merged": 30, "shown": 30, **state}))]
-    Expiry(one.paths, SLOT, states, 1).between_rounds(needed)
+    Expiry(one.paths, SLOT, states, days or NumberByTable(1)).between_rounds(needed)
     return [lsn for lsn, _ in one.events]
 
 
 def test_merged_changes_go(one: OneTable) -> None:
     assert left(one) == [40]
+
+
+@pytest.mark.parametrize(
+    ("default", "named", "stay"),
+    [
+        (1, [("30", ("other", f"{T.schema}\\.{T.table}"))], [10, 20, 30, 40]),
+        (0, [("1", (".*",)), ("0", (".*",))], [40]),
+        (1, [("0", (".*",))], [10, 20, 30, 40]),
+        (1, [("30", ("other",))], [40]),
+    ],
+)
+def test_a_table_has_the_days_of_the_first_property_that_matches(
+    one: OneTable, default: int, named: Any, stay: list[int]
+) -> None:
+    assert left(one, days=NumberByTable.of(default, named)) == stay
 
 
 @pytest.mark.parametrize(("scanned", "stay"), [(0, [10, 20, 30, 40]), (15, [20, 30, 40]), (20, [30, 40]), (99, [40])])

@@ -109,6 +109,37 @@ def merged(lake, table, lsn, remove=False):
     return lake.commit([lake.write(rows)], gone, txns={merge_app(SLOT, table, 7): lsn})
 
 
+def test_rounds_in_which_a_table_is_behind_are_passed_over(paths):
+    """As a table is that is merged less often than others."""
+    lakes = {table: a_lake_table(paths, table) for table in (A, B)}
+    log, behind = a_log(paths), RecordedTable(B, TableState.BEHIND, None, 7, 100)
+    slow = current(B, merged(lakes[B], B, 100), 100, 7)
+    quick = {lsn: current(A, merged(lakes[A], A, lsn), lsn, 7) for lsn in (100, 200, 300)}
+    log.append(100, NOON, [quick[100], slow])
+    log.append(200, NOON, [quick[200], behind])
+    log.append(300, NOON, [quick[300], behind])
+
+    def lsn(at, *tables):
+        return int(find_cut(paths, SLOT, 0, at, tables).lsn)
+
+    assert lsn(None) == lsn(None, B) == lsn(Lsn(300), A, B) == 100
+    assert lsn(None, A) == 300 and lsn(Lsn(299), A) == 200
+    log.append(400, NOON, [current(A, quick[300].version, 300, 7), RecordedTable(B, TableState.PAUSED, None, 7, 100)])
+    assert lsn(None) == 400, "a paused table is not waited for"
+    with pytest.raises(LakeError, match="paused"):
+        lsn(None, B)
+
+
+def test_a_table_that_is_behind_in_every_round_has_no_version(paths):
+    log = a_log(paths)
+    a_lake_table(paths, B)
+    log.append(100, NOON, [RecordedTable(B, TableState.BEHIND, None)])
+    log.append(200, NOON, [RecordedTable(B, TableState.BEHIND, None)])
+    assert int(find_cut(paths, SLOT, 0, None).lsn) == 200
+    with pytest.raises(LakeError, match="behind"):
+        find_cut(paths, SLOT, 0, None, [B])
+
+
 def test_a_cut_is_the_newest_round_at_or_before(paths):
     lake = a_lake_table(paths, A)
     log = a_log(paths)
