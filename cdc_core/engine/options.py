@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.option import Named, at_least, number_in, option
-from cdc_core.selection import NumberByTable, table_patterns
+from cdc_core.selection import NumberByTable
 
 SINKS = ("lake", "kafka", "noop")
 
@@ -57,7 +57,7 @@ class EngineOptions:
         "Tables whose target lag is N seconds instead: regular expressions that match schema.table. The first of these "
         "properties that matches is used. Rounds start by the least of all numbers; a table with a larger one is left "
         "out until half of it has passed since its last merge. Its changes are in its changelog meanwhile.",
-        parse=table_patterns,
+        parse=NumberByTable.parse_tables,
         pattern=r"wal2lake\.freshness\.seconds\.(\d{1,5}(?:\.\d{1,3})?)",
         names=Named.CAPTURED,
     )

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from cdc_core.errors import MissingKeyError, TableError
 from cdc_core.schema import TableId, TableSchema, named_remedy
-from cdc_core.selection import compile_all, matches_any
+from cdc_core.selection import matches_table
 
 
 class DeleteMode(StrEnum):
@@ -31,7 +31,7 @@ class DeleteModes:
 
     def matching(self, table: TableId) -> list[DeleteMode]:
         """Return the modes whose patterns match the table's name; more than one is a configuration error."""
-        return [mode for mode, patterns in self.patterns if matches_any(compile_all(patterns), str(table))]
+        return [mode for mode, patterns in self.patterns if matches_table(patterns, table)]
 
     def check(self, table: TableSchema) -> None:
         """Raise TableError if two delete modes are configured for a table, MissingKeyError if it lacks the key."""

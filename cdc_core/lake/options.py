@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.option import Named, Secret, at_least, option, parse_patterns
 from cdc_core.schema import DroppedColumns, LakeFeatures, Policy, SchemaChanges
-from cdc_core.selection import NumberByTable, table_patterns
+from cdc_core.selection import NumberByTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class LakeOptions:
         (),
         "Tables whose merged changes are kept for N days instead, 0 for ever: regular expressions that match "
         "schema.table. The first of these properties that matches is used.",
-        parse=table_patterns,
+        parse=NumberByTable.parse_tables,
         pattern=r"wal2lake\.changelog\.retention\.days\.(\d{1,5})",
         names=Named.CAPTURED,
     )
@@ -126,7 +126,7 @@ class LakeOptions:
         "Lake tables that are clustered by their key (Delta's liquid clustering): regular expressions that "
         "match schema.table. Merges and queries by key then open fewer files of a large table. Every reader can "
         "read such a table.",
-        parse=table_patterns,
+        parse=NumberByTable.parse_tables,
         names=Named.CAPTURED,
     )
     lake_row_tracking_tables: tuple[str, ...] = option(
@@ -135,7 +135,7 @@ class LakeOptions:
         "Lake tables with Delta's row tracking: regular expressions that match schema.table. A row then keeps its id "
         "(_metadata.row_id in Spark) when it is updated, and its commit version when it is only moved. Every reader "
         "can read such a table.",
-        parse=table_patterns,
+        parse=NumberByTable.parse_tables,
         names=Named.CAPTURED,
     )
     lake_change_feed_tables: tuple[str, ...] = option(
@@ -144,7 +144,7 @@ class LakeOptions:
         "Lake tables with Delta's change data feed: regular expressions that match schema.table. The rows that a "
         "commit changes are then also written to files of their own, which Spark and deltalake read as changes. Every "
         "reader can read such a table.",
-        parse=table_patterns,
+        parse=NumberByTable.parse_tables,
         names=Named.CAPTURED,
     )
     lake_commit_timestamps: bool = option(

@@ -21,7 +21,7 @@ from cdc_core.quality.options import Limits
 from cdc_core.quality.rules import Severity
 from cdc_core.quality.suites import SUITES, Suite, read_suite, suite_files
 from cdc_core.schema import TableId
-from cdc_core.selection import compile_all, compile_pattern, matches_any
+from cdc_core.selection import compile_pattern, matches_table
 
 _SUFFIXES = (".yaml", ".yml")
 _TOP = {"tables", "limits", "rules"}
@@ -55,7 +55,7 @@ class RuleFile:
 
     def is_for(self, table: TableId) -> bool:
         """Whether the file applies to the table."""
-        return matches_any(compile_all(self.tables), str(table))
+        return matches_table(self.tables, table)
 
 
 @dataclass(frozen=True, slots=True)

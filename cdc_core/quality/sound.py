@@ -29,19 +29,19 @@ def sound_metrics(changes: pa.Table, rules: Sequence[Rule]) -> list[Metrics] | N
     """Return the metrics of each rule if no row of ``changes`` is unexpected by any of them; None if one may be."""
     if not all(map(_is_as_generated, rules)):
         return None
-    rows = _Rows.of(changes)
+    rows = _SoundRows.of(changes)
     metrics: list[Metrics] = []
     for rule in rules if rows is not None else ():
         assert rows is not None
-        found = rows.metrics(rule)
-        if found is None:
+        counted = rows.metrics(rule)
+        if counted is None:
             return None
-        metrics.append(found)
+        metrics.append(counted)
     return None if rows is None else metrics
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _SoundRows:
     """Changes without truncates, whose operations, positions and images are valid, and that omit and rescue no value.
 
     ``after`` are the columns of the ``writes`` new images, ``before`` of the ``deletes`` old ones of deletes.
@@ -54,7 +54,7 @@ class _Rows:
     before: dict[str, pa.Array]
 
     @classmethod
-    def of(cls, changes: pa.Table) -> _Rows | None:
+    def of(cls, changes: pa.Table) -> _SoundRows | None:
         """Return None for rows that are not of this kind, or not proved to be."""
         op, unchanged, before, after = (
             _whole(changes.column(name)) for name in ("__op", "__unchanged", "before", "after")

@@ -5,8 +5,7 @@
 ``plan_columns`` returns a ``ColumnPlan`` for each column: ``EXCLUDED``, ``SKIPPED``, or with a mapper such as
 ``TruncateMapper``; ``source_type`` is the name by which an option selects a type. ``key_columns`` are the key of
 events, ``lake_key_conflicts`` says which columns of the lake's key would be lost. ``Pattern``, ``compile_pattern``,
-``compile_all``, ``matches_any`` and ``replacing`` are Java's regular expressions; ``table_patterns`` parses a list of
-them, ``NumberByTable`` is a number that differs by table.
+``matches_table`` and ``replacing`` are Java's regular expressions. ``NumberByTable`` is a number that differs by table.
 
 All are pure functions of options and names; an expression that is not valid raises ConfigError.
 """
@@ -19,7 +18,7 @@ from cdc_core.door import lazily
 
 if TYPE_CHECKING:
     from cdc_core.selection.by_table import NumberByTable as NumberByTable
-    from cdc_core.selection.by_table import table_patterns as table_patterns
+    from cdc_core.selection.by_table import matches_table as matches_table
     from cdc_core.selection.chosen import chosen_tables as chosen_tables
     from cdc_core.selection.columns import EXCLUDED as EXCLUDED
     from cdc_core.selection.columns import SKIPPED as SKIPPED
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
     from cdc_core.selection.options import ROW_OPERATIONS as ROW_OPERATIONS
     from cdc_core.selection.options import SelectionOptions as SelectionOptions
     from cdc_core.selection.patterns import Pattern as Pattern
-    from cdc_core.selection.patterns import compile_all as compile_all
     from cdc_core.selection.patterns import compile_pattern as compile_pattern
-    from cdc_core.selection.patterns import matches_any as matches_any
     from cdc_core.selection.source_types import source_type as source_type
     from cdc_core.selection.tables import TableSelection as TableSelection
     from cdc_core.selection.tables import table_matcher as table_matcher
@@ -58,15 +55,13 @@ lazily(
         "TableSelection": "tables",
         "TruncateMapper": "mappers",
         "chosen_tables": "chosen",
-        "compile_all": "patterns",
         "compile_pattern": "patterns",
         "key_columns": "event_key",
         "lake_key_conflicts": "columns",
-        "matches_any": "patterns",
+        "matches_table": "by_table",
         "plan_columns": "columns",
         "replacing": "java_replacement",
         "source_type": "source_types",
         "table_matcher": "tables",
-        "table_patterns": "by_table",
     },
 )

@@ -26,9 +26,17 @@ class NumberByTable:
         """Create it from the entries of a property whose name has the number."""
         return cls(default, tuple((float(number), patterns) for number, patterns in named))
 
+    @staticmethod
+    def parse_tables(text: str) -> tuple[str, ...]:
+        """Parse comma-separated regular expressions that match ``schema.table``. Raises ValueError for invalid ones."""
+        patterns = parse_patterns(text)
+        for pattern in patterns:
+            compile_pattern(pattern)
+        return patterns
+
     def for_table(self, table: TableId) -> float:
         """Return the table's number."""
-        matching = (number for number, patterns in self.entries if matches_any(compile_all(patterns), str(table)))
+        matching = (number for number, patterns in self.entries if matches_table(patterns, table))
         return next(matching, self.default)
 
     @property
@@ -37,12 +45,9 @@ class NumberByTable:
         return min([self.default, *(number for number, _ in self.entries)])
 
 
-def table_patterns(text: str) -> tuple[str, ...]:
-    """Parse comma-separated regular expressions that match ``schema.table``. Raises ValueError if one is not valid."""
-    patterns = parse_patterns(text)
-    for pattern in patterns:
-        compile_pattern(pattern)
-    return patterns
+def matches_table(patterns: Iterable[str], table: TableId) -> bool:
+    """Whether one of the regular expressions matches the table's entire name, ``schema.table``."""
+    return matches_any(compile_all(patterns), str(table))
 
 
-table_patterns.kind = "list of regular expressions"  # type: ignore[attr-defined]
+NumberByTable.parse_tables.kind = "list of regular expressions"  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.schema.project import SchemaStep, only_add_nulls, own_columns, traced
 from cdc_core.schema import DeltaFeature, LakeFeatures, TableId, TableSchema
-from cdc_core.selection import compile_all, matches_any
+from cdc_core.selection import matches_table
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class FeaturePolicy:
         if self.commit_timestamps:
             required |= {DeltaFeature.COMMIT_TIMESTAMPS}
         for feature, patterns in ((DeltaFeature.ROW_TRACKING, self.tracked), (DeltaFeature.CHANGE_FEED, self.fed)):
-            if table is not None and matches_any(compile_all(patterns), str(table.id)):
+            if table is not None and matches_table(patterns, table.id):
                 required |= {feature}
         if self.cluster_by(lake, table):
             required |= {DeltaFeature.CLUSTERING}
@@ -119,7 +119,7 @@ class FeaturePolicy:
 
     def cluster_by(self, lake: DeltaTable, table: TableSchema | None) -> tuple[str, ...]:
         """Return the key columns by which the table is to be clustered; empty if it is not, or cannot be, clustered."""
-        if table is None or not matches_any(compile_all(self.clustered), str(table.id)):
+        if table is None or not matches_table(self.clustered, table.id):
             return ()
         known = {field.name: field.type for field in list(lake.schema)[:_WITH_STATISTICS]}
         columns = [name for name in table.lake_key if name in known and _has_bounds(known[name])]
