@@ -16,9 +16,9 @@ Metadata = dict[str, Any]
 
 # Dagster's metadata have no descriptions of their own; an asset's description is shown beside them, as Markdown.
 _POSITIONS = (
-    "* `lag_seconds`, `lag_seconds_max`: from the commit of the newest change in a round to the round's end; the last "
-    "round's, and the largest since the last report\n"
-    "* `lag_bytes`: WAL between that position and the end of the server's WAL\n"
+    "* `lag_seconds`, `lag_seconds_max`: from the commits of a round's changes to the lake, on average; the "
+    "last round's, and the largest since the last report\n"
+    "* `lag_bytes`: WAL between the position and the end of the server's WAL\n"
 )
 CHANGES_HELP = (
     "\n\n* `events`, `batches`, `rounds`, `seconds`: since the last report; `run_…`: of the whole run\n"

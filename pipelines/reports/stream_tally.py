@@ -71,9 +71,18 @@ class TableTotals:
             merge.lsn,
             merge.lake_version,
             report.lag_bytes,
-            report.lag_seconds,
-            report.lag_seconds,
+            lag_of(report),
+            lag_of(report),
         )
+
+
+def lag_of(report: RoundReport) -> float:
+    """The seconds from the commits of a round's changes in the source to the lake, on average.
+
+    Of a round that received none: the age of what it has merged, while more waits.
+    """
+    lags = report.lags
+    return lags.seconds / lags.changes if lags is not None and lags.changes else report.lag_seconds
 
 
 @dataclass(slots=True)
@@ -218,7 +227,7 @@ class RunTally:
     def add_round(self, report: RoundReport) -> None:
         """Add a round: merged tables and errors. A later merge of a table clears its error."""
         with self._lock:
-            lags = (report.lag_bytes, report.lag_seconds, report.lag_seconds)
+            lags = (report.lag_bytes, lag_of(report), lag_of(report))
             self._changes.add(ChangesTotals(0, 0, 1, 0.0, Lsn(0), *lags))
             if report.merges:
                 self._mark_unreported(self._changes_clock)

@@ -1,10 +1,12 @@
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cdc_core.engine.reports import BatchReport, MergeReport, RoundReport
 from cdc_core.lsn import Lsn
+from cdc_core.observe.lag import LagCounts
 from cdc_core.quality.check_report import CheckReport, RuleResult
 from tests.pipelines.fake import ORDERS, PEOPLE
 from wal2lake.pipelines.reports.stream_tally import RunTally
@@ -194,3 +196,14 @@ def test_nothing_is_lost_between_threads(tally):
     taken.append(take(tally).totals.events)
     assert done.is_set()
     assert sum(taken) == 2 * 5000 * 5
+
+
+def test_the_lag_is_that_of_the_changes_from_their_commits_to_the_lake(tally):
+    """Not how old the newest merged commit is while more waits, which is 0 whenever the stream keeps up."""
+    for ages in ([2.0, 4.0], [1.0]):
+        lags = LagCounts.of(np.array(ages), np.ones(len(ages), dtype=np.int64))
+        tally.add_round(replace(round_of(merge(), lag=0.0), lags=lags))
+    totals = take(tally).totals
+    assert (totals.lag_seconds, totals.lag_seconds_max) == (1.0, 3.0)
+    tally.add_round(replace(round_of(merge(), lag=7.0), lags=LagCounts()))
+    assert take(tally).totals.lag_seconds == 7.0, "of a round without changes of its own"
