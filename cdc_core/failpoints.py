@@ -21,6 +21,7 @@ DURING_MERGE = "during-merge"
 AFTER_VECTORS = "after-vectors"
 AFTER_CHANGES = "after-changes"
 AFTER_SHARE = "after-share"
+AFTER_TRUNCATE = "after-truncate"
 BETWEEN_MERGES = "between-merges"
 BEFORE_SNAPSHOT_COMMIT = "before-snapshot-commit"
 AFTER_SNAPSHOT_COMMIT = "after-snapshot-commit"
@@ -58,6 +59,7 @@ ALL = (
     AFTER_VECTORS,
     AFTER_CHANGES,
     AFTER_SHARE,
+    AFTER_TRUNCATE,
     BETWEEN_MERGES,
     BEFORE_SNAPSHOT_COMMIT,
     AFTER_SNAPSHOT_COMMIT,

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdc_core.lake.apply.changes import prepare
-from cdc_core.lake.delete_columns import as_live
+from cdc_core.lake.delete_columns import as_live, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
@@ -32,6 +32,7 @@ from tests.support.one_table import OneTable
 from tests.support.sampling import examples
 from tests.support.spark import change, change_schema, row_type
 from tests.support.spark import lake_schema as bare_schema
+from tests.support.truncates import prepared
 
 pytestmark = pytest.mark.spark
 
@@ -57,7 +58,10 @@ class FedLake:
         made = [self.source.next_transaction(statements)] + ([self.source.truncate()] if truncated else [])
         made += [self.source.next_transaction(statements)]
         rows = pa.Table.from_pylist([row for each in made for row in each], schema=change_schema(ROW))
-        self.lake.apply(prepare(rows, self.source_table, self.lake.table.schema), way)
+        if truncated and mode_of(self.lake.table.schema.names) is not DeleteMode.HARD:
+            self.lake.apply(prepared(rows, self.source_table, self.lake.table.schema), MARKED, rows)
+        else:
+            self.lake.apply(prepare(rows, self.source_table, self.lake.table.schema), way)
 
     def check(self, feed: pa.Table) -> None:
         """The feed of each version is the difference to the version before; 0 rows differ."""

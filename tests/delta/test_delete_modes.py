@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.delete_columns import as_live
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.schema.lake_schema import lake_schema
@@ -19,6 +18,7 @@ from tests.delta.source_model import ROW, TABLE, SourceTable
 from tests.support.applied_lake import MARKED, REWRITTEN, AppliedLake
 from tests.support.spark import change_schema
 from tests.support.spark import lake_schema as bare_schema
+from tests.support.truncates import prepared
 from tests.unit.lake.test_delete_modes_model import MODES, assert_history, assert_soft
 
 pytestmark = pytest.mark.spark
@@ -39,16 +39,17 @@ class Follower:
             self.lake.add(as_live(pa.Table.from_pylist(rows, schema=bare_schema(ROW)), mode))
 
     def follow(self, statements: int, way: str, truncated: bool = False) -> None:
-        made = [self.source.next_transaction(statements) for _ in range(2)]
-        made += [self.source.truncate()] if truncated else []
-        made += [self.source.next_transaction(statements) for _ in range(2)]
-        rows = [row for transaction in made for row in transaction]
+        transactions = [self.source.next_transaction(statements) for _ in range(2)]
+        transactions += [self.source.truncate()] if truncated else []
+        transactions += [self.source.next_transaction(statements) for _ in range(2)]
+        rows = [row for transaction in transactions for row in transaction]
         for row in rows:
             self.model.apply(row)
         self.chance.shuffle(rows)
-        changes = prepare(pa.Table.from_pylist(rows, schema=change_schema(ROW)), TABLE, self.lake.table.schema)
+        made = pa.Table.from_pylist(rows, schema=change_schema(ROW))
+        changes = prepared(made, TABLE, self.lake.table.schema)
         before = len(self.lake.rows)
-        inserted, _, _ = self.lake.apply(changes, way)
+        inserted, _, _ = self.lake.apply(changes, way, made)
         after = self.lake.rows
         (assert_soft if self.mode is DeleteMode.SOFT else assert_history)(after, self.model)
         assert len(after) - before == inserted

@@ -14,6 +14,7 @@ from cdc_core.lake.apply.ways import REWRITE, Ways
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.lake_schema import lake_properties
 from tests.support.spark import lake_rows
+from tests.support.truncates import applied
 
 REWRITTEN, MARKED = "rewritten", "marked"
 
@@ -30,12 +31,13 @@ class AppliedLake:
         """One more file."""
         self.table.commit([self.table.write(rows)])
 
-    def apply(self, changes: Changes, way: str = REWRITTEN) -> tuple[int, int, int]:
-        """Apply a slice; rows inserted, updated and deleted."""
+    def apply(self, changes: Changes, way: str = REWRITTEN, rows: pa.Table | None = None) -> tuple[int, int, int]:
+        """Apply a slice; rows inserted, updated and deleted. ``rows``: its change rows, if a truncate may end rows."""
         self.commits += 1
         if way == MARKED:
             self.table.enable_vectors()
-        rewrite = apply(self.table, changes, ways=Ways(0) if way == MARKED else REWRITE)
+        ways = Ways(0) if way == MARKED else REWRITE
+        rewrite = apply(self.table, changes, ways=ways) if rows is None else applied(self.table, changes, rows, ways)
         added = [self.table.write(rows) for rows in rewrite.rows]
         changes_made = change_files(self.table, added, rewrite.removed, rewrite.marked, self.key)
         told = {"txns": {"test": self.commits}, "changes": changes_made}

@@ -68,8 +68,8 @@ class MemoryContent:
     def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
         return ~np.isin(places, list(self.marks.get(file.path, ())))
 
-    def batches(self, file: DataFile) -> Iterator[pa.Table]:
-        rows = self.read(file)
+    def batches(self, file: DataFile, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        rows = self.read(file, names)
         yield from (rows.slice(at, 2) for at in range(0, rows.num_rows, 2))
 
     def commit(self, rewrite: Rewrite) -> None:

@@ -142,8 +142,8 @@ class Rounds:
             merge_state.appended(last, end, batch.complete_to(table))
 
     def _note_merges(self, begun: _Begun) -> list[MergeReport]:
-        self.has_rest = any(outcome.waits for outcome in begun.outcomes)
-        pairs = zip(begun.orders, begun.outcomes, strict=True)
+        pairs = list(zip(begun.orders, begun.outcomes, strict=True))
+        self.has_rest = any(outcome.waits or _leaves_rest(order, outcome) for order, outcome in pairs)
         return [merge for pair in pairs if (merge := self._note_merge(*pair, begun.started)) is not None]
 
     def _note_merge(self, order: SliceOrder, outcome: SliceOutcome, began: float) -> MergeReport | None:
@@ -170,3 +170,9 @@ class Rounds:
             if batch is not None and batch.complete_lsn is not None:
                 self._cuts.note_commit(batch.complete_lsn, batch.last_commit_ts_us)
             self._cuts.record(to_lsn)
+
+
+def _leaves_rest(order: SliceOrder, outcome: SliceOutcome) -> bool:
+    """Whether a slice was merged in part: a long backlog, or one in which the table's key changes."""
+    is_done = outcome.error is None and outcome.lost is None
+    return is_done and order.to_lsn is not None and outcome.merged is not None and outcome.merged < order.to_lsn

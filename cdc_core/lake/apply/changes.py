@@ -1,12 +1,13 @@
 """One table's slice of change rows, prepared for merging: a class for each kind of slice, and their effect.
 
     Inserts           only inserts, past the snapshot's overlap: as keys are unique, the lake has none of them
-    KeyedChanges      everything else with a key; for a table that keeps deleted rows (soft) inserts and truncates, too
+    KeyedChanges      everything else with a key; for a table that keeps deleted rows (soft) inserts, too
     MultisetChanges   everything else without one
     VersionedChanges  everything else of a history table (``reduce/history``)
-    Replacement       the slice contains a truncate: the changes after it are the table's entire content
+    Replacement       the slice contains a truncate: the changes after it are the table's entire content (hard)
 
-``apply`` returns the effect on the table's files; it marks rows or rewrites their files as the ``Ways`` say.
+``apply`` returns the effect on the table's files; it marks rows or rewrites their files as the ``Ways`` say. In a table
+that keeps rows, a truncate also ends rows of other keys than the slice's: ``truncated``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.errors import InvariantError
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.keyed import KeyedChanges, absent_of
@@ -51,13 +53,15 @@ def prepare(
     ``rows`` are change rows in any order. ``snapshot`` is the text of the pg_snapshot in force while the slice overlaps
     it: rows that it shows are in the lake already. Without it the slice is past the overlap. ``whole`` summarizes the
     slice of which ``rows`` are a part with all rows of their keys. Raises TableError if the changed rows cannot be
-    identified.
+    identified, InvariantError for a truncate of a table that keeps rows without it (``truncated``).
     """
     rows = rows if snapshot is None else invisible(rows, snapshot)
     facts, key = whole or survey(rows), merge_key(table)
     check_old_rows(facts, bool(key), table, schema.names)
     guarded, mode = snapshot is None, mode_of(schema.names)
     check_key(table, mode)
+    if whole is None and facts.truncated_at is not None and mode is not DeleteMode.HARD:
+        raise InvariantError(f"A truncate of {table.id}, which keeps rows, is not merged by its changes alone.")
     if mode is DeleteMode.SOFT:
         return KeyedChanges(facts.rows, guarded, reduce_soft(rows, key, schema))
     if facts.only_inserts and (not key or guarded):

@@ -14,14 +14,12 @@ import pyarrow as pa
 
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, TouchedFile, effect, with_kept_values
-from cdc_core.lake.apply.ways import Ways, live_places
+from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_columns import DELETED, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.reduce.latest import ReducedSlice, image_schema
-from cdc_core.lake.reduce.row_states import Truncation
-from cdc_core.lake.reduce.soft import marked
 from cdc_core.lake.rows.feed_rows import differing
 from cdc_core.lake.rows.images import column, indices
 
@@ -43,8 +41,6 @@ class KeyedChanges:
 
     def candidates(self, content: Content) -> list[DataFile]:
         """Return the files that may contain changed rows, from the log's statistics alone; no file is read."""
-        if self.reduced.truncated is not None:
-            return list(content.files)
         return Ranges.of(self.reduced.keys, self.reduced.index.columns.names).candidates(content.files)
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
@@ -56,34 +52,24 @@ class KeyedChanges:
             present[file_hits.keys[file_hits.present]] = True
         inserted = ~matched & ~self.reduced.deleted
         reduced = _with_moved_values(content, self.reduced, hits)
-        touched = [file_hits for file_hits in hits if file_hits.newer.any() or len(file_hits.truncated)]
+        touched = [file_hits for file_hits in hits if file_hits.newer.any()]
         fresh = reduced.rows.filter(pa.array(inserted)) if inserted.any() else reduced.rows.schema.empty_table()
         ends = _ends(reduced)
-        gone = [
-            int(np.count_nonzero(file_hits.newer & ends[file_hits.keys] & ~file_hits.dead)) + len(file_hits.truncated)
-            for file_hits in touched
-        ]
-        changed = sum(int(np.count_nonzero(file_hits.newer)) + len(file_hits.truncated) for file_hits in touched)
+        gone = sum(
+            int(np.count_nonzero(file_hits.newer & ends[file_hits.keys] & ~file_hits.dead)) for file_hits in touched
+        )
+        changed = sum(int(np.count_nonzero(file_hits.newer)) for file_hits in touched)
         removed, marks, rows = effect(
             content, [file_hits.touched(reduced) for file_hits in touched], fresh, ways, file_bytes
         )
         absent = absent_of(self.reduced, present)
-        return Rewrite(removed, rows, int(np.count_nonzero(inserted)), changed - sum(gone), sum(gone), marks, absent)
+        return Rewrite(removed, rows, int(np.count_nonzero(inserted)), changed - gone, gone, marks, absent)
 
     def _hits(self, content: Content, ways: Ways) -> list[_Hits]:
         """Return the hits of each file that has any."""
         reduced, files = self.reduced, self.candidates(content)
         located = ways.locate(content, files, reduced.index)
-        hits = [self._compared(content, file_hits.file, file_hits.places, file_hits.keys) for file_hits in located]
-        if reduced.truncated is None:
-            return hits
-        # All other rows are marked, so every file is read.
-        by_path, none = {file_hits.file.path: file_hits for file_hits in hits}, np.zeros(0, dtype=np.int64)
-        every = [by_path.get(file.path) or self._compared(content, file, none, none) for file in files]
-        out = [
-            replace(file_hits, truncated=self._truncated(content, file_hits, reduced.truncated)) for file_hits in every
-        ]
-        return [file_hits for file_hits in out if len(file_hits.places) or len(file_hits.truncated)]
+        return [self._compared(content, file_hits.file, file_hits.places, file_hits.keys) for file_hits in located]
 
     def _compared(self, content: Content, file: DataFile, places: np.ndarray, keys: np.ndarray) -> _Hits:
         """Compare lake rows with the changes of their keys. Shape: int64[H] each"""
@@ -104,13 +90,7 @@ class KeyedChanges:
             names = image_schema(content.schema).names
             differs = differing(content.read_at(file, places, names), reduced.rows.select(names).take(pa.array(keys)))
             newer &= differs | dead | _ends(reduced)[keys]
-        return _Hits(file, places, keys, newer, dead, present, np.zeros(0, dtype=np.int64))
-
-    def _truncated(self, content: Content, hits: _Hits, truncation: Truncation) -> np.ndarray:
-        """Return the positions of a file's other rows that a truncate marks."""
-        rows = content.read(hits.file, [*_POSITION, DELETED])
-        at = np.flatnonzero(is_live(rows) & (_is_before(rows, truncation) if self.guarded else True))
-        return np.setdiff1d(live_places(content, hits.file, at), hits.places, assume_unique=True)
+        return _Hits(file, places, keys, newer, dead, present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +98,8 @@ class _Hits:
     """Rows of a file whose key is in the slice: their positions, their keys' numbers, whether the change is newer.
 
     ``dead``: the lake row is marked as deleted (``soft``). ``present``: there is a row for the changes of the key, not
-    one that was deleted before them. ``truncated`` are the positions of rows that a truncate
-    marks. ``again``: another row of the same key, which only a damaged table has, is replaced by the change, and this
-    one leaves; None if there is none. Shape: [H] each except truncated, places ascending.
+    one that was deleted before them. ``again``: another row of the same key, which only a damaged table has, is
+    replaced by the change, and this one leaves; None if there is none. Shape: [H] each, places ascending.
     """
 
     file: DataFile
@@ -129,7 +108,6 @@ class _Hits:
     newer: np.ndarray
     dead: np.ndarray
     present: np.ndarray
-    truncated: np.ndarray
     again: np.ndarray | None = None
 
     def touched(self, reduced: ReducedSlice) -> TouchedFile:
@@ -139,14 +117,9 @@ class _Hits:
         keys, places = self.keys[puts], self.places[puts]
 
         def rows(at: RowsAt) -> pa.Table:
-            made = _with_own_values(reduced, keys, places, at)
-            if not len(self.truncated) or reduced.truncated is None:
-                return made
-            ended = marked(at(self.truncated, None), np.arange(len(self.truncated)), reduced.truncated)
-            return pa.concat_tables([ended, made])
+            return _with_own_values(reduced, keys, places, at)
 
-        replaced = np.concatenate([self.truncated, places])
-        return TouchedFile(self.file, np.union1d(self.places[self.newer], self.truncated), rows, replaced)
+        return TouchedFile(self.file, self.places[self.newer], rows, places)
 
 
 def absent_of(reduced: ReducedSlice, present: np.ndarray) -> AbsentRows | None:
@@ -198,11 +171,6 @@ def _is_older(file: DataFile, reduced: ReducedSlice) -> bool:
     if newest is None or lsn.null_count or not len(lsn):
         return False
     return bool(newest < lsn.to_numpy().min())
-
-
-def _is_before(rows: pa.Table, truncation: Truncation) -> np.ndarray:
-    lsn, index = _positions(rows)
-    return np.asarray((lsn < truncation.lsn) | ((lsn == truncation.lsn) & (index < truncation.index)))
 
 
 def _ends(reduced: ReducedSlice) -> np.ndarray:

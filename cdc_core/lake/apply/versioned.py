@@ -8,7 +8,7 @@ the cost of a merge does not grow with the history.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,16 +27,14 @@ from cdc_core.lake.apply.rewrite import (
     with_kept_values,
     without_places,
 )
-from cdc_core.lake.apply.ways import Ways, live_places
+from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_columns import CURRENT, POSITION, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.reading import ahead
-from cdc_core.lake.index.key_positions import Hits
 from cdc_core.lake.names import RESCUED
-from cdc_core.lake.reduce.history import VersionedSlice, closed, ended
+from cdc_core.lake.reduce.history import VersionedSlice, ended
 from cdc_core.lake.reduce.latest import image_schema
-from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, indices
 
@@ -55,8 +53,6 @@ class VersionedChanges:
     def candidates(self, content: Content) -> list[DataFile]:
         """Return the files that may contain current rows of the keys, from the log's statistics alone."""
         current = [file for file in content.files if not file.is_history]
-        if self.versions.truncated is not None:
-            return current
         return Ranges.of(self.versions.keys, self.versions.index.columns.names).candidates(current)
 
     def apply(self, content: Content, ways: Ways, file_bytes: int) -> Rewrite:
@@ -69,9 +65,7 @@ class VersionedChanges:
         rows = rows if fresh.all() else rows.filter(pa.array(fresh))
         live = is_live(rows)
         begun, past = rows.filter(pa.array(live)), rows.filter(pa.array(~live))
-        touched = [
-            file_hits.touched(versions) for file_hits in hits if len(file_hits.places) or len(file_hits.truncated)
-        ]
+        touched = [file_hits.touched(versions) for file_hits in hits if len(file_hits.places)]
         count = sum(len(touched_file.places) for touched_file in touched)
         removed, marks, tables = apart(content, touched, begun, past, ways, file_bytes)
         return Rewrite(removed, tables, rows.num_rows, count, 0, marks, self._absent(hits))
@@ -87,17 +81,10 @@ class VersionedChanges:
         """Return the hits of each file that has any; ``done`` is set, for each key, to the key events in the lake."""
         versions, files = self.versions, self.candidates(content)
         order = _KeyEventOrder.of(versions)
-        located = {key_hits.file.path: key_hits for key_hits in ways.locate(content, files, versions.index)}
-        none = np.zeros(0, dtype=np.int64)
-        hits = []
-        for file in files:
-            key_hits = located.get(file.path)
-            if key_hits is not None:
-                hits.append(self._compared(content, file, key_hits.places, key_hits.keys, order, done))
-            if versions.truncated is not None:
-                last = hits.pop() if key_hits is not None else _EndedRows(file, none, none, none, none, none)
-                hits.append(replace(last, truncated=self._truncated(content, last, key_hits, versions.truncated)))
-        return hits
+        return [
+            self._compared(content, key_hits.file, key_hits.places, key_hits.keys, order, done)
+            for key_hits in ways.locate(content, files, versions.index)
+        ]
 
     def _compared(
         self,
@@ -119,24 +106,12 @@ class VersionedChanges:
             since[_equals(content.read_at(file, places), keys, versions)] = len(versions.key)
         done[keys] = since
         ends = order.first(keys, since)
-        return _EndedRows(file, keys, places, places[ends >= 0], ends[ends >= 0], np.zeros(0, dtype=np.int64))
-
-    def _truncated(
-        self, content: Content, mine: _EndedRows, key_hits: Hits | None, truncation: Truncation
-    ) -> np.ndarray:
-        """Return the positions of a file's current rows of other keys that a truncate ends."""
-        rows = content.read(mine.file, [*POSITION[:2], CURRENT])
-        ends = is_live(rows)
-        if self.guarded:
-            lsn, index = (column(rows, name).fill_null(-1).to_numpy(zero_copy_only=False) for name in POSITION[:2])
-            ends &= (lsn < truncation.lsn) | ((lsn == truncation.lsn) & (index < truncation.index))
-        places = live_places(content, mine.file, np.flatnonzero(ends))
-        return places if key_hits is None else np.setdiff1d(places, key_hits.places, assume_unique=True)
+        return _EndedRows(file, keys, places, places[ends >= 0], ends[ends >= 0])
 
 
 @dataclass(frozen=True, slots=True)
 class _EndedRows:
-    """What a slice ends in a file: rows at ``places`` at the key events ``ends``, and ``truncated`` ones by a truncate.
+    """What a slice ends in a file: rows at ``places`` at the key events ``ends``.
 
     ``keys`` and ``rows`` are the key numbers and positions of all current rows of the slice's keys, ended or not.
     """
@@ -146,19 +121,14 @@ class _EndedRows:
     rows: np.ndarray
     places: np.ndarray
     ends: np.ndarray
-    truncated: np.ndarray
 
     def touched(self, versions: VersionedSlice) -> TouchedFile:
         """Return the rows that end, with the versions that replace them."""
 
         def past(at: RowsAt) -> pa.Table:
-            parts = [ended(at(self.places, None), versions.at.take(pa.array(self.ends)))]
-            if versions.truncated is not None:
-                parts.append(closed(at(self.truncated, None), versions.truncated))
-            return pa.concat_tables(parts)
+            return ended(at(self.places, None), versions.at.take(pa.array(self.ends)))
 
-        replaced = np.concatenate([self.places, self.truncated])
-        return TouchedFile(self.file, np.union1d(self.places, self.truncated), past, replaced)
+        return TouchedFile(self.file, self.places, past, self.places)
 
 
 def apart(

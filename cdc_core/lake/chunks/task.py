@@ -31,7 +31,7 @@ from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.outcome import Applied
-from cdc_core.lake.slice.schema_versions import by_schema_version, keyed_slices
+from cdc_core.lake.slice.schema_versions import by_schema_version, in_force, of_one_key
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.stores.changelog import read_changes
 from cdc_core.lake.stores.quarantine import refused_among
@@ -186,12 +186,12 @@ class ChunkTask:
             return rows if late.all() else rows.filter(pa.array(late))
 
         change_rows = read_changes(EpochRows.of(changelog, self.slices.scope), low, target.to_lsn, needed)
-        key_slices = list(keyed_slices(target, by_schema_version(change_rows)))
-        if len(key_slices) > 1:
+        versions = by_schema_version(change_rows)
+        if len(of_one_key(target, versions)[1]) < len(versions):
             raise RereadNeededError(
                 f"The key of {target.table.id} changed while its rows were read.", "They will be re-read."
             )
-        return key_slices[0][1] if key_slices else schema.empty_table()
+        return in_force(target.schema, versions) if versions else schema.empty_table()
 
     def _texts(self, keys: pa.Table, table: TableSchema) -> tuple[Key, ...] | None:
         """Return keys that are to be read again as text, None if that is not possible."""

@@ -61,7 +61,7 @@ class Content(Protocol):
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
         ...
 
-    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+    def batches(self, file: DataFile, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """As ``read``, in the same order, a few megabytes at a time; a larger row is alone."""
         ...
 

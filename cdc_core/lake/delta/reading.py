@@ -48,9 +48,9 @@ class ReadOnce:
         """The table's id."""
         return self._content.identity
 
-    def batches(self, file: DataFile) -> Iterator[pa.Table]:
+    def batches(self, file: DataFile, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """As ``Content.batches``."""
-        return self._content.batches(file)
+        return self._content.batches(file, names)
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """As ``Content.read``."""

@@ -18,7 +18,7 @@ from cdc_core.lake.delete_columns import CURRENT, FROM_LSN, FROM_TIME, POSITION,
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.reduce.expected_rows import ExpectedRows
 from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, state_rows
-from cdc_core.lake.reduce.row_states import Truncation, known_states, next_of_key, truncation_of, with_truncates
+from cdc_core.lake.reduce.row_states import Truncation, known_states, next_of_key, with_truncates
 from cdc_core.lake.rows.images import chosen, column, indices
 from cdc_core.lake.rows.row_keys import KeyIndex
 
@@ -30,8 +30,8 @@ class VersionedSlice:
     ``index`` numbers the keys, ``keys`` contains each one's columns. A key event is an event at a key, ordered by time;
     ``key`` is its key's number and ``at`` its position (the columns of POSITION). ``rows`` are the versions, each begun
     by the key event ``begun``, in the lake's schema; they end at their key's next one. ``keep`` and ``seek`` are as in
-    ``ReducedSlice``: values taken from the lake's current row at a row of ``keys``. ``truncated`` ends all versions of
-    the lake whose keys are not in the slice. ``expected``: the keys at which the lake must have a current row.
+    ``ReducedSlice``: values taken from the lake's current row at a row of ``keys``. ``expected``: the keys at which the
+    lake must have a current row.
     ``found``: the versions are rows that were read, and one that equals the lake's current row changes nothing.
     Shape: keys[K], key[T], at[T], rows[V], begun[V], masks of keep[V], seek[V]
     """
@@ -45,12 +45,14 @@ class VersionedSlice:
     keep: dict[str, np.ndarray]
     seek: np.ndarray
     expected: ExpectedRows
-    truncated: Truncation | None = None
     found: bool = False
 
 
 def version_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> VersionedSlice:
-    """Return the versions of change rows in any order; ``schema`` is the lake's."""
+    """Return the versions of change rows in any order; ``schema`` is the lake's.
+
+    A truncate ends those of the slice's keys here, and all others in ``lake/apply/truncated``.
+    """
     events = SliceEvents.of(rows, key, schema)
     key_events = with_truncates(events.key_events, events.keys.num_rows)
     begun = np.flatnonzero(~key_events.deleted)
@@ -59,11 +61,8 @@ def version_slice(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Vers
     following = next_of_key(key_events.key)[begun]
     own = _own_columns(at.take(pa.array(begun)), at.take(indices(following)), following < 0)
     made = state_rows(events.upserts, known.sources, known.base, schema, own)
-    truncated = truncation_of(events.rows, events.truncates)
     expected = ExpectedRows.of(key_events, events.rows, events.truncates, events.keys.num_rows)
-    return VersionedSlice(
-        events.index, events.keys, key_events.key, at, made, begun, known.keep, known.seek, expected, truncated
-    )
+    return VersionedSlice(events.index, events.keys, key_events.key, at, made, begun, known.keep, known.seek, expected)
 
 
 def found_versions(reduced: ReducedSlice, schema: pa.Schema, lsn: int) -> VersionedSlice:

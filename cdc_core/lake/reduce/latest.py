@@ -22,7 +22,7 @@ import pyarrow as pa
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import META, OWN_NAMES, RESCUED
 from cdc_core.lake.reduce.expected_rows import ExpectedRows
-from cdc_core.lake.reduce.row_states import Truncation, known_states
+from cdc_core.lake.reduce.row_states import known_states
 from cdc_core.lake.rows.images import (
     chosen,
     column,
@@ -48,7 +48,7 @@ class ReducedSlice:
     unless the row changed its key. A missing lake row results in nulls, and is one of those that are ``expected``.
     Shape: keys, rows, deleted, seek and the masks of keep are all [R].
     ``marks``: the table keeps deleted rows (``soft``). Then ``deleted`` means that only the key of a row to be marked
-    is known, and ``truncated`` is the position at which all other rows of the table are marked, too.
+    is known.
     """
 
     index: KeyIndex
@@ -59,7 +59,6 @@ class ReducedSlice:
     seek: np.ndarray
     expected: ExpectedRows
     marks: bool = False
-    truncated: Truncation | None = None
 
 
 def image_schema(schema: pa.Schema) -> pa.Schema:

@@ -1,7 +1,8 @@
 """The values of rows at some of the key events of their keys.
 
 A truncate itself touches no key. For delete modes that keep deleted rows it is converted to a delete of every key of
-the slice that has a row then, and a ``Truncation`` for the lake rows whose keys are not in the slice.
+the slice that has a row then. The lake rows whose keys are not in the slice are ended by the slice's first
+``Truncation`` (``lake/apply/truncated``).
 """
 
 from __future__ import annotations
@@ -130,10 +131,9 @@ def with_truncates(key_events: KeyEvents, keys: int) -> KeyEvents:
     )
 
 
-def truncation_of(rows: pa.Table, truncates: np.ndarray) -> Truncation | None:
-    """Return the first truncate of change rows in stream order; None if there is none."""
-    places = np.flatnonzero(truncates)
-    if not len(places):
+def truncation_of(truncates: pa.Table) -> Truncation | None:
+    """Return the first of change rows that are truncates, in stream order; None if there are none."""
+    if not truncates.num_rows:
         return None
-    lsn, index, at = (column(rows, name)[int(places[0])] for name in ("__commit_lsn", "__tx_index", "__commit_ts"))
+    lsn, index, at = (column(truncates, name)[0] for name in ("__commit_lsn", "__tx_index", "__commit_ts"))
     return Truncation(lsn.as_py(), index.as_py(), at)

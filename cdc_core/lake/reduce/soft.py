@@ -15,14 +15,15 @@ import pyarrow as pa
 from cdc_core.lake.delete_columns import DELETED, POSITION, with_column
 from cdc_core.lake.reduce.expected_rows import ExpectedRows
 from cdc_core.lake.reduce.latest import ReducedSlice, SliceEvents, state_rows
-from cdc_core.lake.reduce.row_states import Truncation, known_states, truncation_of, with_truncates
+from cdc_core.lake.reduce.row_states import Truncation, known_states, with_truncates
 from cdc_core.lake.rows.images import chosen, column
 
 
 def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> ReducedSlice:
     """Return the last state of each key. ``rows`` are change rows in any order, ``schema`` is the lake's.
 
-    A key without an image in the slice keeps all of the lake row's columns and is only marked.
+    A key without an image in the slice keeps all of the lake row's columns and is only marked. Of rows whose keys are
+    not in the slice nothing is said here: a truncate marks them, too (``lake/apply/truncated``).
     """
     events = SliceEvents.of(rows, key, schema)
     key_events = with_truncates(events.key_events, events.keys.num_rows)
@@ -31,11 +32,8 @@ def reduce_soft(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Reduce
     own = events.rows.select(list(POSITION)).take(pa.array(key_events.row[last]))
     own = own.append_column(DELETED, pa.array(key_events.deleted[last]))
     made = state_rows(events.upserts, known.sources, known.base, schema, own)
-    truncated = truncation_of(events.rows, events.truncates)
     expected = ExpectedRows.of(key_events, events.rows, events.truncates, events.keys.num_rows)
-    return ReducedSlice(
-        events.index, events.keys, made, known.base < 0, known.keep, known.seek, expected, True, truncated
-    )
+    return ReducedSlice(events.index, events.keys, made, known.base < 0, known.keep, known.seek, expected, True)
 
 
 def marked(rows: pa.Table, places: np.ndarray, truncation: Truncation) -> pa.Table:

@@ -23,8 +23,9 @@ a crash loses nothing, because the next attempt finds the same.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -39,7 +40,7 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.schema_versions import by_schema_version, projected
-from cdc_core.lake.stores.changelog import read_positions
+from cdc_core.lake.stores.changelog import stream_positions
 from cdc_core.lake.stores.quarantine import quarantined_under
 from cdc_core.schema import TableId, TableSchema
 
@@ -110,10 +111,10 @@ class Expectation:
         if self._may_lack_rows(merge):
             kept = absent.keeping()
             return Absence(nulls=0 if kept is None else kept.count)
-        quarantined = self._quarantined(merge, schema)
-        if waiting is not None:
-            quarantined = pa.concat_tables([quarantined, conform(waiting, quarantined.schema)])
-        left = absent.besides(quarantined, schema) if quarantined.num_rows else absent
+        left: AbsentRows | None = absent
+        for rows in itertools.chain([] if waiting is None else [waiting], self._quarantined(merge)):
+            if left is not None and rows.num_rows:
+                left = left.besides(conform(rows, empty_changes(schema).schema), schema)
         return NONE_ABSENT if left is None else Absence(left.count, left.first_lsn)
 
     def require(self, merge: Merge, absences: Sequence[Absence]) -> None:
@@ -131,21 +132,20 @@ class Expectation:
     def _may_lack_rows(self, merge: Merge) -> str:
         return may_lack_rows(merge.table, merge.snapshot.token, self.skipped, self.partly_read)
 
-    def _quarantined(self, merge: Merge, schema: pa.Schema) -> pa.Table:
-        """Return the change rows that are, or were, in quarantine since the snapshot in force, in the lake's columns.
+    def _quarantined(self, merge: Merge) -> Iterator[pa.Table]:
+        """Yield the change rows that are, or were, in quarantine since the snapshot in force, some megabytes at a time.
 
         Those that the changelog no longer has are left out.
         """
-        table, none = merge.table.id, empty_changes(schema)
+        table = merge.table.id
         quarantine = opened(self.run, self.paths.quarantine(table))
         changelog = opened(self.run, self.paths.changelog(table))
         if quarantine is None or changelog is None:
-            return none
-        rows = read_positions(EpochRows.of(changelog, self.scope), quarantined_under(quarantine, merge.snapshot.token))
-        parts = []
-        for version, changes in by_schema_version(rows):
-            if merge.schema.views:
-                parts.append(projected(merge.schema, version, changes))
-            elif version in (0, merge.schema.schema_version):  # rows of an earlier one excuse nothing
-                parts.append(changes)
-        return pa.concat_tables([none, *(conform(part, none.schema) for part in parts)])
+            return
+        places = quarantined_under(quarantine, merge.snapshot.token)
+        for rows, _ in stream_positions(EpochRows.of(changelog, self.scope), places):
+            for version, changes in by_schema_version(rows):
+                if merge.schema.views:
+                    yield projected(merge.schema, version, changes)
+                elif version in (0, merge.schema.schema_version):  # rows of an earlier one excuse nothing
+                    yield changes

@@ -22,13 +22,18 @@ def takes_files(lake: DeltaTable) -> bool:
     return mode_of(lake.schema.names) is not DeleteMode.SOFT
 
 
+def keeps_rows(lake: DeltaTable) -> bool:
+    """Whether the table keeps rows that the source no longer has (soft, history)."""
+    return mode_of(lake.schema.names) is not DeleteMode.HARD
+
+
 def adds_files(lake: DeltaTable, whole: Survey, *, has_key: bool, overlaps: bool) -> bool:
     """Whether a divided slice only adds files: inserts, or the entire content after a truncate.
 
     ``whole`` summarizes it; ``overlaps``: it may contain rows of the snapshot in force.
     """
     is_added = whole.only_inserts and not (has_key and overlaps)
-    is_replaced = whole.truncated_at is not None and mode_of(lake.schema.names) is DeleteMode.HARD
+    is_replaced = whole.truncated_at is not None and not keeps_rows(lake)
     return takes_files(lake) and (is_added or is_replaced)
 
 

@@ -1,8 +1,11 @@
 """A slice that is too large for a part of a task's memory, and what each of several tasks merges of it.
 
 Slices of inserts are divided by the changelog's files, so that data files keep the order of the source. All others are
-divided by the hash of the key: a share has all changes of its keys, so what is decided about them is what would be
-decided in the whole slice. Every task reads one version of the changelog and of the lake table.
+divided by the hash of the key: a share has all changes of its keys, those in quarantine too, so what is decided about
+them is what would be decided in the whole slice. Every task reads one version of the changelog and of the lake table.
+
+A truncate of a table that keeps rows ends rows of other keys, too. These are divided by the lake's files, once the
+shares have changed their own rows (``shares.EndOrder``).
 """
 
 from __future__ import annotations

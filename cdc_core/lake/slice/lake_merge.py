@@ -8,7 +8,6 @@ out, also if another attempt made its commit in between.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +28,10 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, lake_position
 from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
 from cdc_core.lake.rows.row_keys import merge_key
-from cdc_core.lake.rows.survey import check_inserts, in_order
+from cdc_core.lake.rows.survey import check_inserts, in_order, is_op
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.absent_rows import Expectation
-from cdc_core.lake.slice.added import adds_files, repeats_keys, takes_files
+from cdc_core.lake.slice.added import adds_files, keeps_rows, repeats_keys, takes_files
 from cdc_core.lake.slice.append import Appended
 from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.lake_tables import opened_existing
@@ -40,12 +39,11 @@ from cdc_core.lake.slice.order import Merge, Replay, SliceOrder, WrittenFiles
 from cdc_core.lake.slice.outcome import Applied, Merged, Stopwatch, overtaken
 from cdc_core.lake.slice.plan import AddFiles, CommitShares, Divide, Nothing, Plan, SurplusFirst, Whole
 from cdc_core.lake.slice.quarantine import Filtered, TableQuarantine, accepted
-from cdc_core.lake.slice.reports import QuarantineReport
-from cdc_core.lake.slice.schema_versions import Decoded, by_schema_version, keyed_slices, unseen
+from cdc_core.lake.slice.schema_versions import Decoded, by_schema_version, in_force, of_one_key, unseen
 from cdc_core.lake.slice.shares import JoinedShares
 from cdc_core.lake.slice.slice_rows import SliceRows
 from cdc_core.lake.slice.write import LakeWriter
-from cdc_core.lake.stores.changelog import between, cut_within, in_stream_order, read_changes
+from cdc_core.lake.stores.changelog import between, cut_within, in_stream_order
 from cdc_core.lake.stores.quarantine import add_kept
 from cdc_core.lsn import just_after
 from cdc_core.quality import Limits, both
@@ -112,10 +110,15 @@ class LakeMerge:
             assert snapshot.visible is not None
             return SurplusFirst(merge, snapshot.resumed, snapshot.visible)
         assert order.merge is not None
+        merged = self._start(merge, at)
+        if merge.replay is not None and merge.replay.drop:
+            if at.lsn is not None:
+                return Whole(merge.up_to(just_after(at.lsn)), (), merged)
+            merge = merge.without_replay()  # before the first merge nothing is in quarantine
         if not order.merge.has_backlog and (new is None or new.rows is not None):
             rows = [] if new is None or new.rows is None else new.rows
-            return Whole(merge, _unmerged(rows, at, merge))
-        return self._choose_for_changelog(merge, lake, self._start(merge, at))
+            return self._choose_for_rows(merge, _unmerged(rows, at, merge), lake, merged)
+        return self._choose_for_changelog(merge, lake, merged)
 
     def execute(self, plan: Plan, order: SliceOrder, lake: DeltaTable, new: Appended | None) -> Iterator[Merged]:
         """Do what the plan says; yields the result of each durable step."""
@@ -130,7 +133,7 @@ class LakeMerge:
                 yield self._delete_surplus(plan, lake)
                 yield from self.execute(self.choose(order, lake, new, is_settled=True), order, lake, new)
             case Whole():
-                yield from self._merge_whole(plan, lake)
+                yield from self._merge_whole(plan, order, lake)
             case Divide(divided):
                 yield Merged(divided=divided)
             case CommitShares(joined):
@@ -144,19 +147,32 @@ class LakeMerge:
         slice_rows, most = SliceRows(merge, changelog, merged), self.writer.part_max_bytes
         with self.watch("reduce"):
             rows = None if slice_rows.bytes_at_least > most else slice_rows.small(most)
-        if rows is not None:
-            return Whole(merge, _not_shown(in_order(rows), merge))
-        if merge.waiting or merge.replay is not None:
-            return self._undivided(merge, merged)  # changes in quarantine may belong to any part
-        files = in_stream_order(slice_rows.files)
-        only_adds = merge.snapshot.visible is None and takes_files(lake) and _only_inserts(files)
+        if rows is None:
+            return self._divided(slice_rows.of_one_key, lake, attempt)
+        return self._choose_for_rows(merge, _not_shown(in_order(rows), merge), lake, merged, attempt)
+
+    def _choose_for_rows(
+        self, merge: Merge, rows: tuple[Decoded, ...], lake: DeltaTable, merged: int, attempt: int = 1
+    ) -> Plan:
+        """Choose how changes in memory are merged: in one part, unless a truncate ends rows (``apply/truncated``)."""
+        merge, rows = of_one_key(merge, rows)
+        if keeps_rows(lake) and any(is_op(changes, "t").any() for _, changes in rows):
+            return self._divided(SliceRows(merge, self._changelog(merge.table.id), merged), lake, attempt)
+        return Whole(merge, rows, merged)
+
+    def _divided(self, slice_rows: SliceRows, lake: DeltaTable, attempt: int = 1) -> Divide:
+        """Divide changes of the changelog, and those in quarantine."""
+        merge, changelog, files = slice_rows.merge, slice_rows.changelog, in_stream_order(slice_rows.files)
+        waits = merge.waiting or merge.replay is not None
+        octets = slice_rows.bytes_at_most + (self.quarantine(lake, merge).bytes_at_most if waits else 0)
+        only_adds = not waits and merge.snapshot.visible is None and takes_files(lake) and _only_inserts(files)
         return Divide(
             DividedSlice(
                 merge,
-                merged,
+                slice_rows.merged,
                 changelog.changelog.version,
                 lake.version,
-                -(-slice_rows.bytes_at_most // most),
+                -(-octets // self.writer.part_max_bytes),
                 tuple((file.path, file.size) for file in files) if only_adds else (),
                 self.writer.mark_above(lake),
                 attempt,
@@ -169,8 +185,6 @@ class LakeMerge:
         at = self._position(lake, merge)
         if at.lsn is not None and at.lsn >= merge.to_lsn:
             return Nothing()
-        if any(share.is_whole for share in joined.results):
-            return self._undivided(merge, divided.merged)
         # Files may be added whatever others have changed in the table, if they merged none of these changes.
         is_same = divided.lake_version == lake.version or self._adds(joined, lake)
         if joined.is_overtaken or self._start(merge, at) != divided.merged or not is_same:
@@ -193,15 +207,19 @@ class LakeMerge:
                 yield from self.execute(self._again(joined, lake), order, lake, None)
                 return
         self.expected.require(merge, absences)
-        waiting = sum(share.waiting for share in joined.results)
-        self.limits(merge).require_room(str(merge.table.id), waiting)
+        report = joined.quarantined
+        self.limits(merge).require_room(str(merge.table.id), report.waiting, joined.waited)
         refused = [file for share in joined.results for file in share.refused]
-        if refused:
+        settled = [some for share in joined.results for some in share.settled]
+        if refused or settled:
             with self.watch("check"):
                 place = lake_position(lake, self.scope, merge.table.id)
-                add_kept(self.paths.quarantine(merge.table.id), refused, place, merge.to_lsn)
+                add_kept(self.paths.quarantine(merge.table.id), refused, settled, place, merge.to_lsn)
             failpoints.hit(failpoints.AFTER_QUARANTINE)
-        yield Merged(quarantined=QuarantineReport(waiting))
+        yield Merged(quarantined=report)
+        if not (joined.events or refused or settled):
+            yield Merged(reached=merge.to_lsn)
+            return
 
         def attempt() -> Applied | None:
             if self._start(merge, self._position(lake, merge)) != divided.merged:
@@ -218,7 +236,7 @@ class LakeMerge:
                 lake.refresh()
                 done = None
         if done is not None:
-            yield Merged(replace(done, events=joined.whole.rows), reached=merge.to_lsn)
+            yield Merged(replace(done, events=joined.events), reached=merge.to_lsn)
         elif self._position(lake, merge).merged >= merge.to_lsn:
             yield Merged(reached=merge.to_lsn)  # the other's commit is of the same slice
         else:
@@ -243,21 +261,15 @@ class LakeMerge:
         overlaps = merge.snapshot.visible is not None
         return adds_files(lake, joined.whole, has_key=bool(merge_key(merge.table)), overlaps=overlaps)
 
-    def _undivided(self, merge: Merge, merged: int) -> Whole:
-        """Return the plan for changes that exceed the size of a part and cannot be divided."""
-        _log.warning("Changes of %s are merged in one part, which may need much memory.", merge.table.id)
-        rows = read_changes(self._changelog(merge.table.id), merged, merge.to_lsn)
-        return Whole(merge, _not_shown(rows, merge))
-
     def _delete_surplus(self, plan: SurplusFirst, lake: DeltaTable) -> Merged:
         """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""
         merge, states = plan.merge.up_to(_SURPLUS_LSN), None
         for batch in changes_between(self._changelog(merge.table.id), plan.first, plan.last):
-            for part, changes in keyed_slices(plan.merge, by_schema_version(in_order(batch))):
-                # No DDL was executed between the two snapshots, so there is one key.
-                merge = part.up_to(_SURPLUS_LSN)
-                states = states or LastStates(merge.table, lake.schema)
-                states.add(changes)
+            # No DDL was executed between the two snapshots, so there is one key.
+            keyed, versions = of_one_key(plan.merge, by_schema_version(in_order(batch)))
+            merge = keyed.up_to(_SURPLUS_LSN)
+            states = states or LastStates(merge.table, lake.schema)
+            states.add(in_force(merge.schema, versions))
         gone = None if states is None else states.deletes()
         if gone is None or not gone.num_rows:
             return Merged()
@@ -271,29 +283,29 @@ class LakeMerge:
         with self.watch("apply"):
             return Merged(on_conflict(attempt, lake))
 
-    def _merge_whole(self, plan: Whole, lake: DeltaTable) -> Iterator[Merged]:
-        """Check and write the changes: one slice, unless the table's key changed in between.
-
-        Changes identify their rows by the key in force at their time.
-        """
-        merge, may_wait = plan.merge, plan.merge.waiting
-        slices = keyed_slices(merge, [(schema_version, rows) for schema_version, rows in plan.rows if rows.num_rows])
-        if merge.replay is not None:
-            slices = _with_replay(merge, merge.replay, lake.schema, self._position(lake, merge).lsn, slices)
-        for part, changes in slices:
-            check_inserts(changes, merge.table.id)
-            with self.watch("check"):
-                judged = self.judged(part, changes)
-            yield Merged(check=None if judged is None else report_of(judged))
-            if judged is not None and judged.failure is not None:
-                raise judged.failure
-            with self.watch("check"):
-                filtered = self.filtered(lake, part.with_quarantine() if may_wait else part, changes, judged)
-                if filtered.changed:
-                    failpoints.hit(failpoints.AFTER_QUARANTINE)
-            yield Merged(quarantined=filtered.quarantined)
-            may_wait = filtered.quarantined.waiting > 0
-            yield self._write(lake, part, filtered, changes.num_rows)
+    def _merge_whole(self, plan: Whole, order: SliceOrder, lake: DeltaTable) -> Iterator[Merged]:
+        """Check and write the changes; several tasks do, if what waits in quarantine exceeds the size of a part."""
+        merge = plan.merge
+        if not plan.rows and merge.replay is None:
+            yield Merged(reached=merge.to_lsn)
+            return
+        changes = in_force(merge.schema, plan.rows) if plan.rows else empty_changes(lake.schema)
+        check_inserts(changes, merge.table.id)
+        with self.watch("check"):
+            judged = self.judged(merge, changes)
+        yield Merged(check=None if judged is None else report_of(judged))
+        if judged is not None and judged.failure is not None:
+            raise judged.failure
+        with self.watch("check"):
+            filtered = self.filtered(lake, merge, changes, judged)
+            if filtered is not None and filtered.changed:
+                failpoints.hit(failpoints.AFTER_QUARANTINE)
+        if filtered is None:
+            rest = self._divided(SliceRows(merge, self._changelog(merge.table.id), plan.merged), lake)
+            yield from self.execute(rest, order, lake, None)
+            return
+        yield Merged(quarantined=filtered.quarantined)
+        yield self._write(lake, merge, filtered, changes.num_rows)
         yield Merged(reached=merge.to_lsn)
 
     def judged(self, merge: Merge, changes: pa.Table) -> Checked | None:
@@ -312,12 +324,24 @@ class LakeMerge:
         )
         return verdict if verdict is None or merge.replay is None else accepted(verdict, replay)
 
-    def filtered(self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None) -> Filtered:
-        """Return the slice's rows for the lake; the others are in the quarantine table when this returns."""
-        if merge.waiting or (judged is not None and judged.refused is not None):
+    def filtered(self, lake: DeltaTable, merge: Merge, changes: pa.Table, judged: Checked | None) -> Filtered | None:
+        """Return the slice's rows for the lake; the others are in the quarantine table when this returns.
+
+        None if what waits there exceeds the size of a part; nothing was written then.
+        """
+        is_concerned = merge.waiting or (judged is not None and judged.refused is not None)
+        if is_concerned:
             self._prove(lake, merge)
-        quarantine = self.quarantine(lake, merge)
-        filtered = quarantine.filtered(changes, judged, self.limits(merge))
+        quarantine, waited = self.quarantine(lake, merge), None
+        places = quarantine.places if is_concerned else None
+        if merge.replay is not None and merge.replay.drop:
+            filtered = quarantine.dropped(places)
+        else:
+            if places is not None:
+                waited = quarantine.within(places, changes.schema, self.writer.part_max_bytes)
+                if waited is None:
+                    return None
+            filtered = quarantine.filtered(changes, judged, self.limits(merge), waited)
         quarantine.write(filtered)
         return filtered
 
@@ -408,26 +432,10 @@ def _only_inserts(files: Sequence[DataFile]) -> bool:
 def _unmerged(rows: list[Decoded], at: LakePosition, merge: Merge) -> tuple[Decoded, ...]:
     """Return the rows of a batch that are not in the lake table, up to the merge's LSN."""
     visible = merge.snapshot.visible
-    return tuple(
-        (schema_version, unseen(between(changes, at.merged, merge.to_lsn), visible)) for schema_version, changes in rows
-    )
+    left = ((version, unseen(between(changes, at.merged, merge.to_lsn), visible)) for version, changes in rows)
+    return tuple((version, changes) for version, changes in left if changes.num_rows)
 
 
 def _not_shown(rows: pa.Table, merge: Merge) -> tuple[Decoded, ...]:
     """Return changelog rows by schema version without those that the snapshot in force shows."""
     return tuple(by_schema_version(unseen(rows, merge.snapshot.visible)))
-
-
-def _with_replay(
-    merge: Merge, replay: Replay, schema: pa.Schema, merged: int | None, slices: Iterator[tuple[Merge, pa.Table]]
-) -> Iterator[tuple[Merge, pa.Table]]:
-    """Return the slices of a merge with its replay: in the first slice, or before it where what waits is discarded.
-
-    ``schema`` is the lake table's, ``merged`` the LSN up to which it is merged, None before the first merge.
-    """
-    none = empty_changes(schema)
-    if not replay.drop:
-        return itertools.chain([next(slices, (merge, none))], slices)
-    # Before the first merge nothing is in quarantine.
-    first = [] if merged is None else [(merge.up_to(just_after(merged)), none)]
-    return itertools.chain(first, ((part.without_replay(), rows) for part, rows in slices))

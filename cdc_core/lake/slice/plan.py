@@ -4,8 +4,10 @@ Nothing       the lake table is past the slice's LSN: another attempt merged it
 AddFiles      other tasks wrote lake files of a slice of inserts, which are committed as they are
 SurplusFirst  surplus rows of the snapshot in force are deleted in a commit of their own; then a plan is chosen again
 Whole         the changes are merged in one part, with the replay of those in quarantine if one is requested
-Divide        they are too large for that, and are divided among tasks (``divided``)
+Divide        they are too large for that, or a truncate ends rows: they are divided among tasks (``divided``)
 CommitShares  what these tasks did is committed
+
+All changes of a plan identify their rows by one key: where the table's key changed, a later round merges the rest.
 """
 
 from __future__ import annotations
@@ -48,15 +50,19 @@ class SurplusFirst:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Change rows by schema version, in stream order, without those that the snapshot in force shows."""
+    """Change rows by schema version, in stream order, without those that the snapshot in force shows.
+
+    ``merged``: the LSN after which they are. A replay that discards what is in quarantine has none.
+    """
 
     merge: Merge
     rows: tuple[Decoded, ...]
+    merged: int
 
 
 @dataclass(frozen=True, slots=True)
 class Divide:
-    """Changes of the changelog that exceed the size of a part."""
+    """Changes of the changelog that several tasks merge."""
 
     slice: DividedSlice
 

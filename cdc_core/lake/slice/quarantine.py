@@ -4,12 +4,14 @@
                         passing  ├▶ defer (lake/reduce/deferred_changes) ─▶ rows for the lake
     in quarantine before ────────┘                            ─▶ quarantine: new rows, rows that are settled
 
-None of this is executed while a table has no row in quarantine and none is refused.
+None of this is executed while a table has no row in quarantine and none is refused. What is decided about a change
+depends on changes of its keys only: a slice, or what waits, that is too large for a task's memory is divided by keys
+together with the other (``share_task``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -24,12 +26,14 @@ from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, Deferred, defer
+from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.row_keys import merge_key
-from cdc_core.lake.rows.survey import survey
+from cdc_core.lake.rows.survey import in_order, survey
+from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.order import Merge, Replay
 from cdc_core.lake.slice.reports import QuarantineReport
-from cdc_core.lake.slice.schema_versions import by_schema_version, projected, require_key_of
-from cdc_core.lake.stores.changelog import read_positions
+from cdc_core.lake.slice.schema_versions import by_schema_version, in_force, require_key_of
+from cdc_core.lake.stores.changelog import files_at, stream_positions
 from cdc_core.lake.stores.quarantine import (
     WAITS_FOR_EARLIER,
     QuarantineStatus,
@@ -43,7 +47,11 @@ from cdc_core.schema import TableSchema
 if TYPE_CHECKING:
     from cdc_core.quality import Checked
 
+WAITS = "__waits"
+"""A column of change rows, null for those of the slice: what the quarantine table says of one that waits there."""
+
 _POSITION = ["__commit_lsn", "__tx_index"]
+_STATE = pa.struct([("reasons", pa.list_(pa.string())), ("effects", pa.int8())])
 Judge = Callable[[pa.Table], "Checked | None"]
 
 
@@ -70,31 +78,30 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRows:
-    """The rows in quarantine before the slice. ``reasons``: one list per row; ``effects``, ``refused``: see ``hold``.
+    """The rows in quarantine before the slice, in its columns; ``effects`` and ``refused``: see ``defer``.
 
-    Shape: rows[W], W lists, int8[W], bool[W]
+    Shape: rows[W], int8[W], bool[W]
     """
 
     rows: pa.Table
-    reasons: list[list[str]] = field(default_factory=list)
     effects: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     refused: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
-def _judged_again(
-    rows: pa.Table, replay: Replay, judge: Judge, before: list[list[str]]
-) -> tuple[np.ndarray, list[list[str]]]:
-    """Check rows again; failures of accepted rules are ignored.
+def _judged_again(rows: pa.Table, replay: Replay, judge: Judge, before: list[list[str]]) -> np.ndarray:
+    """Check rows again, which failed the rules ``before``; returns which still fail one that is not accepted.
 
     A failure of a rule over the row's batch remains, because the batch can no longer be checked as a whole.
     """
+    if replay.accept_all:
+        return np.zeros(rows.num_rows, dtype=bool)
+    stays = KEY_UNIQUE not in replay.accept
+    refused = np.array([stays and KEY_UNIQUE in names for names in before], dtype=bool)
     verdict = judge(rows)
-    stays = not replay.accept_all and KEY_UNIQUE not in replay.accept
-    reasons = [[KEY_UNIQUE] if stays and KEY_UNIQUE in names else [] for names in before]
-    if verdict is not None and verdict.refused is not None and verdict.reasons is not None and not replay.accept_all:
-        for at, names in zip(np.flatnonzero(np.asarray(verdict.refused)), verdict.reasons.to_pylist(), strict=True):
-            reasons[at] += [name for name in names if not {name, name.removeprefix("user:")} & set(replay.accept)]
-    return np.array([bool(names) for names in reasons], dtype=bool), reasons
+    if verdict is not None:
+        again = accepted(verdict, replay).refused
+        refused |= False if again is None else np.asarray(again)
+    return refused
 
 
 def accepted(verdict: Checked, replay: Replay) -> Checked:
@@ -123,25 +130,26 @@ class TableQuarantine:
     schema: pa.Schema
     judge: Judge
 
-    def filtered(self, changes: pa.Table, verdict: Checked | None, limits: Limits) -> Filtered:
+    def filtered(
+        self, changes: pa.Table, verdict: Checked | None, limits: Limits, waited: WaitingRows | None = None
+    ) -> Filtered:
         """Return which rows must not be merged, and which are; writes nothing.
 
-        ``changes`` are the slice's rows and ``verdict`` their check result. Raises LimitExceededError if more
-        rows would be in quarantine than the ``limits`` allow.
+        ``changes`` are the slice's rows, ``verdict`` is their check result, and ``waited`` are those in quarantine
+        before (None: none); of a part of the slice, those of its keys. Raises LimitExceededError if more rows would be
+        in quarantine than the ``limits`` allow.
         """
-        merge, bad = self.merge, None if verdict is None else verdict.refused
-        if bad is None and not merge.waiting:
+        bad = None if verdict is None else verdict.refused
+        if bad is None and waited is None:
             return Filtered(changes, changes.slice(0, 0))
-        waited = self.waited(changes.schema)
+        waited = waited or WaitingRows(changes.schema.empty_table())
         # A commit that was made first may have been a part of the slice itself.
         fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > self.place.merged)
         refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
-        if merge.replay is not None and merge.replay.drop:
-            return self._dropped(waited, changes)
         every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
         refused = np.concatenate([waited.refused, refused[fresh]])
         effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
-        deferred = defer(every, refused, effects, merge_key(merge.table), self.schema)
+        deferred = defer(every, refused, effects, merge_key(self.merge.table), self.schema)
         return self._decided(waited, every, deferred, verdict, limits)
 
     def write(self, filtered: Filtered) -> None:
@@ -151,32 +159,80 @@ class TableQuarantine:
             path = self.paths.quarantine(self.merge.table.id)
             write_quarantine(refused, path, self.place, self.merge.to_lsn, filtered.settled)
 
-    def waited(self, schema: pa.Schema) -> WaitingRows:
-        """Return the rows in quarantine, with the columns of the slice."""
-        merge, table = self.merge, self.merge.table.id
-        quarantine = opened(self.run, self.paths.quarantine(table))
+    @property
+    def places(self) -> pa.Table | None:
+        """The positions, reasons and effects of the rows in quarantine (``waiting_rows``); None for none."""
+        quarantine = opened(self.run, self.paths.quarantine(self.merge.table.id))
         places = None if quarantine is None else waiting_rows(quarantine, self.place)
-        if places is None or not places.num_rows:
-            return WaitingRows(schema.empty_table())
+        return places if places is not None and places.num_rows else None
+
+    @property
+    def bytes_at_most(self) -> int:
+        """The bytes in memory of the rows in quarantine, estimated from files of the changelog: too low for some."""
+        changelog, places = opened(self.run, self.paths.changelog(self.merge.table.id)), self.places
+        if changelog is None or places is None:
+            return 0
+        files = files_at(EpochRows.of(changelog, self.scope), places)
+        row = max((changelog.bytes_in_memory(file) / changelog.row_count(file) for file in files), default=0)
+        return int(row * places.num_rows)
+
+    def waited(self, schema: pa.Schema) -> WaitingRows:
+        """Return the rows in quarantine, with the columns of the slice, in stream order."""
+        places = self.places
+        rows = None if places is None else self.within(places, schema, 1 << 62)
+        return WaitingRows(schema.empty_table()) if rows is None else rows
+
+    def within(self, places: pa.Table, schema: pa.Schema, most_bytes: int) -> WaitingRows | None:
+        """Return the rows at ``places`` as ``waited`` does; None if they take more than ``most_bytes`` in memory."""
+        parts, octets = list[pa.Table](), 0
+        for rows in self.stream(places, schema):
+            parts.append(rows)
+            octets += rows.nbytes
+            if octets > most_bytes:
+                return None
+        return self.judged(in_order(pa.concat_tables(parts)))
+
+    def stream(self, places: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the rows at ``places`` with the columns of the slice and WAITS, a few megabytes at a time.
+
+        Raises TableError if the changelog no longer has all of them.
+        """
+        merge, table, count = self.merge, self.merge.table.id, 0
         changelog = opened(self.run, self.paths.changelog(table))
-        read = None if changelog is None else read_positions(EpochRows.of(changelog, self.scope), places)
-        if read is None or read.num_rows != places.num_rows:
+        stored = iter(()) if changelog is None else stream_positions(EpochRows.of(changelog, self.scope), places)
+        for read, numbers in stored:
+            versions = by_schema_version(read) if merge.schema.views else [(0, read)]
+            count += read.num_rows
+            for schema_version, rows in versions if merge.schema.views else ():
+                if not set(survey(rows).ops) <= {"c", "r"}:
+                    require_key_of(merge.schema, schema_version, merge.table)
+            rows = conform(in_force(merge.schema, versions), schema)
+            yield _with_state(rows, places.take(pa.array(numbers)))
+            del read, versions, rows  # a row may be large
+        if count != places.num_rows:
             raise TableError(
-                f"{places.num_rows - (0 if read is None else read.num_rows)} quarantined changes of {table} "
-                "are no longer in its changelog.",
+                f"{places.num_rows - count} quarantined changes of {table} are no longer in its changelog.",
                 f"Run wal2lake snapshot with {table}.",
                 str(table),
             )
-        versions = by_schema_version(read) if merge.schema.views else []
-        for schema_version, changes in versions:
-            if not set(survey(changes).ops) <= {"c", "r"}:
-                require_key_of(merge.schema, schema_version, merge.table)
-        parts = [projected(merge.schema, schema_version, changes) for schema_version, changes in versions] or [read]
-        rows = pa.concat_tables([conform(part, schema) for part in parts])
-        refused, reasons = np.ones(rows.num_rows, dtype=bool), places.column("reasons").to_pylist()
-        if merge.replay is not None and merge.replay.checks_again:
-            refused, reasons = _judged_again(rows, merge.replay, self.judge, reasons)
-        return WaitingRows(rows, reasons, np.asarray(places.column("effects").to_numpy()), refused)
+
+    def judged(self, rows: pa.Table) -> WaitingRows:
+        """Return rows of ``stream``, without WAITS; a replay checks them again."""
+        waits, rows = column(rows, WAITS), rows.drop_columns([WAITS])
+        refused, replay = np.ones(rows.num_rows, dtype=bool), self.merge.replay
+        if replay is not None and replay.checks_again and rows.num_rows:
+            refused = _judged_again(rows, replay, self.judge, waits.field("reasons").to_pylist())
+        return WaitingRows(rows, np.asarray(waits.field("effects").to_numpy(zero_copy_only=False)), refused)
+
+    def dropped(self, places: pa.Table | None) -> Filtered:
+        """Discard the rows in quarantine, which are at ``places``."""
+        none = empty_changes(self.schema)
+        if places is None:
+            return Filtered(none, none)
+        status = [str(QuarantineStatus.DROPPED)] * places.num_rows
+        gone = Settled(places.select(_POSITION), np.zeros(places.num_rows, dtype=np.int8), status)
+        nothing = _as_rows(none, [], np.zeros(0, dtype=np.int8), ())
+        return Filtered(none, none, QuarantineReport(dropped=places.num_rows), nothing, gone)
 
     def _decided(
         self, waited: WaitingRows, every: pa.Table, deferred: Deferred, verdict: Checked | None, limits: Limits
@@ -194,22 +250,15 @@ class TableQuarantine:
         rows, earlier = deferred.rows.filter(late), deferred.rows.filter(pc.invert(late))
         return Filtered(rows, earlier, QuarantineReport(waiting, replayed), new, settled, waits)
 
-    def _dropped(self, waited: WaitingRows, changes: pa.Table) -> Filtered:
-        """Discard the rows in quarantine; there are no other changes to be merged."""
-        merge, count = self.merge, waited.rows.num_rows
-        if changes.num_rows:
-            raise TableError(
-                f"The changelog of {merge.table.id} has changes that are not merged yet, besides those in quarantine.",
-                "Run wal2lake replay again after they are merged.",
-                str(merge.table.id),
-            )
-        empty = changes.slice(0, 0)
-        if not count:
-            return Filtered(empty, empty)
-        status = [str(QuarantineStatus.DROPPED)] * count
-        gone = Settled(waited.rows.select(_POSITION), np.zeros(count, dtype=np.int8), status)
-        none = _as_rows(waited.rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), ())
-        return Filtered(empty, empty, QuarantineReport(dropped=count), none, gone)
+
+def without_state(rows: pa.Table) -> pa.Table:
+    """Return change rows of a slice with the column WAITS."""
+    return rows.append_column(WAITS, pa.nulls(rows.num_rows, _STATE))
+
+
+def _with_state(rows: pa.Table, places: pa.Table) -> pa.Table:
+    parts = [column(places, field.name).cast(field.type) for field in _STATE]
+    return rows.append_column(WAITS, pa.StructArray.from_arrays(parts, fields=list(_STATE)))
 
 
 def _settled(waited: WaitingRows, deferred: Deferred) -> tuple[Settled | None, int]:

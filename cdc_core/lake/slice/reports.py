@@ -12,3 +12,6 @@ class QuarantineReport:
     waiting: int = 0
     replayed: int = 0
     dropped: int = 0
+
+
+NOTHING_QUARANTINED = QuarantineReport()

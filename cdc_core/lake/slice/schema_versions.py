@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,38 +35,42 @@ def unseen(rows: pa.Table, visible: str | None) -> pa.Table:
     return rows if visible is None else invisible(rows, visible)
 
 
-def keyed_slices(merge: Merge, versions: Sequence[Decoded]) -> Iterator[tuple[Merge, pa.Table]]:
-    """Yield slices in the columns of the version in force, each with a merge up to its own end; one slice per key.
+def of_one_key(merge: Merge, versions: Sequence[Decoded]) -> tuple[Merge, tuple[Decoded, ...]]:
+    """Return the merge of the changes before the table's key changes, all of them if it does not, and these changes.
 
-    Raises RereadNeededError if rows of some schema version cannot be converted to the lake table's schema version, or
-    the key changed within a transaction that changed rows before and after.
+    ``versions`` are in stream order. Changes identify their rows by the key in force at their time. Raises
+    RereadNeededError if that key's columns no longer exist, or it changed within a transaction that changed rows before
+    and after.
     """
     schema = merge.schema
-    if not versions:
-        return
-    if not schema.views:
-        yield merge, pa.concat_tables([rows for _, rows in versions], promote_options="default")
-        return
-    keyed = [
-        (key_of(schema, schema_version), rows)
-        for schema_version, rows in ((s, projected(schema, s, r)) for s, r in versions)
-    ]
-    runs = [
-        (key, pa.concat_tables([rows for _, rows in run], promote_options="default"))
-        for key, run in itertools.groupby(keyed, key=lambda pair: pair[0])
-    ]
-    for number, (schema_version, rows) in enumerate(runs):
-        keyed_merge = merge.under_key_of(_at(schema, schema_version))
-        if number == len(runs) - 1:
-            yield keyed_merge, rows
-            return
-        end, begin = _last_commit(rows), int(runs[number + 1][1].column("__commit_lsn")[0].as_py())
+    if not schema.views or not versions:
+        return merge, tuple(versions)
+    keys = [_key_since(schema, schema_version) for schema_version, _ in versions]
+    merge = merge.under_key_of(_at(schema, keys[0]))
+    count = next((number for number, key in enumerate(keys) if key != keys[0]), len(keys))
+    if count < len(keys):
+        end, begin = _commits(versions[count - 1][1])[-1], _commits(versions[count][1])[0]
         if end >= begin:
             raise _unreadable(schema.table.id, "its key changed in a transaction that also changed rows")
-        yield keyed_merge.up_to(end), rows
+        merge = merge.up_to(int(end))
+    return merge, tuple(versions[:count])
 
 
-def key_of(schema: TargetSchema, schema_version: int) -> int:
+def has_had_keys(schema: TargetSchema) -> bool:
+    """Whether rows of some schema versions may be identified by other columns than those of others."""
+    return len({_key_since(schema, number) for number in (*schema.views, schema.schema_version)}) > 1
+
+
+def in_force(schema: TargetSchema, versions: Sequence[Decoded]) -> pa.Table:
+    """Return changes, at least of one version, in the columns of the version in force.
+
+    Raises RereadNeededError if rows of some schema version cannot be converted to it.
+    """
+    rows = [projected(schema, number, rows) if schema.views else rows for number, rows in versions]
+    return pa.concat_tables(rows, promote_options="default")
+
+
+def _key_since(schema: TargetSchema, schema_version: int) -> int:
     """Return the first schema version from which on the table has had the key that it has under this one."""
     key = _key(schema, schema_version)
     for number in sorted(schema.views, reverse=True):
@@ -138,8 +142,8 @@ def projected(schema: TargetSchema, schema_version: int, rows: pa.Table) -> pa.T
     return project_changes(rows, view.steps)
 
 
-def _last_commit(rows: pa.Table) -> int:
-    return int(rows.column("__commit_lsn").to_numpy()[-1])
+def _commits(rows: pa.Table) -> np.ndarray:
+    return np.asarray(rows.column("__commit_lsn").to_numpy())
 
 
 def _unreadable(table: TableId, why: str) -> RereadNeededError:

@@ -1,6 +1,9 @@
 """Merges divided slices in Spark jobs: from the driver's side, with values only.
 
-    outcomes ─▶ shares, side by side ─▶ files to be written again, side by side ─▶ one commit a slice ─▶ outcomes
+    outcomes ─▶ shares ─▶ lake files in which a truncate ends rows ─▶ lake files to be written again
+             ─▶ one commit a slice ─▶ outcomes
+
+The tasks of a step run side by side; most slices have the first and the last one.
 
 A commit may find that another writer has changed its lake table. Its slice is divided again then, a few times at most
 (``lake_merge``).
@@ -11,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome, Timings
 from cdc_core.lake.slice.share_task import ShareTask
-from cdc_core.lake.slice.shares import JoinedShares, RewrittenFile, ShareResult, rewrites
+from cdc_core.lake.slice.shares import JoinedShares, RewrittenFile, ShareResult, ends, rewrites
 from cdc_core.lake.slice.task import SliceTask
+
+Done = TypeVar("Done", ShareResult, RewrittenFile)
 
 
 class RunTasks(Protocol):
@@ -53,21 +59,23 @@ class SeveralTasks:
         work, doing = ShareTask(self.task), "merging changes into the lake"
         shares = [share for divided in slices for share in divided.shares(self.tasks)]
         results: list[ShareResult] = self.run(shares, work, doing)
-        mine = {
-            divided.table: tuple(share_result for share_result in results if share_result.table == divided.table)
-            for divided in slices
-        }
-        again = [order for divided in slices for order in rewrites(divided, mine[divided.table])]
+        ended = [order for divided in slices for order in ends(divided, _of(divided, results))]
+        results += self.run(ended, work, doing)
+        again = [order for divided in slices for order in rewrites(divided, _of(divided, results))]
         rewritten: list[RewrittenFile] = self.run(again, work, doing)
         return [
             JoinedShares(
                 order.after_append(),
                 divided,
-                mine[divided.table],
-                tuple(file for file in rewritten if file.table == divided.table),
+                _of(divided, results),
+                _of(divided, rewritten),
             )
             for order, divided in zip(orders, slices, strict=True)
         ]
+
+
+def _of(divided: DividedSlice, done: Sequence[Done]) -> tuple[Done, ...]:
+    return tuple(task_outcome for task_outcome in done if task_outcome.table == divided.table)
 
 
 def _timed(outcome: SliceOutcome, joined: JoinedShares) -> SliceOutcome:

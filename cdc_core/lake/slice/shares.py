@@ -1,9 +1,10 @@
 """What the tasks of a divided slice did, for the one that commits it: values that Spark carries.
 
-    Share, for each task ─▶ ShareResult ─┐
-                              │          ├─▶ JoinedShares ─▶ one commit
-         where rows may not be marked:   │
-         RewriteOrder, for each file ─▶ RewrittenFile
+    Share, for each task ────────────────▶ ShareResult ─┐
+         after a truncate that ends rows:     │     │    │
+         EndOrder, for each lake file ────▶ ShareResult  ├─▶ JoinedShares ─▶ one commit
+         where rows may not be marked:        │          │
+         RewriteOrder, for each lake file ─▶ RewrittenFile
 
 The tasks write files that no commit refers to. So a task may be executed again, or twice at once, and only the results
 that were collected count; maintenance removes the files of the others.
@@ -18,11 +19,14 @@ from functools import reduce
 
 from cdc_core.errors import CdcError
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.survey import NO_ROWS, Survey
 from cdc_core.lake.slice.absent_rows import NONE_ABSENT, Absence
 from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.order import SliceOrder
 from cdc_core.lake.slice.outcome import NO_TIME, Timings
+from cdc_core.lake.slice.reports import NOTHING_QUARANTINED, QuarantineReport
+from cdc_core.lake.stores.quarantine import Settled
 from cdc_core.quality import CheckReport
 from cdc_core.schema import TableId
 
@@ -37,17 +41,25 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareResult:
-    """What a task did with a share: ``files`` that it wrote, and rows that it does not leave where they are.
+class TruncateEnd:
+    """A truncate that ends rows of other keys than the slice's, and the lake files that may have some."""
 
-    ``changes`` are files of the change data feed, ``refused`` files with rows for the quarantine table, ``waiting``
-    their number. ``whole`` summarizes the whole slice if it is divided by keys, else the share. ``is_overtaken``: a
-    table is not at the version that was to be read; ``is_whole``: the slice cannot be divided. In both cases nothing
-    was done, and after an ``error`` only ``check`` is of use.
+    at: Truncation
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareResult:
+    """What a task did with a share, or with a file of an EndOrder: files that it wrote, and rows that leave theirs.
+
+    ``files`` have lake rows, ``changes`` the change data feed, ``refused`` rows for the quarantine table; ``settled``
+    are new states of others in it, ``quarantined`` counts those of the share, and ``waited`` all of the table before.
+    ``whole`` summarizes the whole slice, with what waited, if it is divided by keys, else the share; ``events`` is the
+    number of the slice's changes in it. ``is_overtaken``: a table is not at the version that was to be read, and
+    nothing was done. After an ``error`` only ``check`` is of use.
     """
 
     table: TableId
-    number: int
     files: tuple[DataFile, ...] = ()
     marks: tuple[Marks, ...] = ()
     changes: tuple[DataFile, ...] = ()
@@ -57,12 +69,30 @@ class ShareResult:
     absence: Absence = NONE_ABSENT
     check: CheckReport | None = None
     refused: tuple[DataFile, ...] = ()
-    waiting: int = 0
+    settled: tuple[Settled, ...] = ()
+    quarantined: QuarantineReport = NOTHING_QUARANTINED
+    waited: int = 0
     whole: Survey = NO_ROWS
+    events: int = 0
+    ending: TruncateEnd | None = None
     is_overtaken: bool = False
-    is_whole: bool = False
     error: CdcError | None = None
     timings: Timings = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class EndOrder:
+    """A lake file whose rows a truncate ends, all but those at positions that parts of the slice have changed."""
+
+    slice: DividedSlice
+    path: str
+    at: Truncation
+    changed: tuple[bytes, ...]
+
+    @property
+    def table(self) -> TableId:
+        """The table's name in the source."""
+        return self.slice.table
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +150,40 @@ class JoinedShares:
 
     @property
     def whole(self) -> Survey:
-        """The summary of the slice."""
+        """The summary of the slice, with what waited in quarantine."""
         if not self.slice.files:
             return self.results[0].whole
         return reduce(Survey.plus, (share.whole for share in self.results))
 
+    @property
+    def events(self) -> int:
+        """The number of the slice's changes."""
+        return sum(share.events for share in self.results[: None if self.slice.files else 1])
+
+    @property
+    def quarantined(self) -> QuarantineReport:
+        """What became of changes in quarantine."""
+        reports = [share.quarantined for share in self.results]
+        return QuarantineReport(sum(report.waiting for report in reports), sum(report.replayed for report in reports))
+
+    @property
+    def waited(self) -> int:
+        """The number of changes in quarantine before."""
+        return self.results[0].waited
+
+
+def ends(of: DividedSlice, results: Sequence[ShareResult]) -> list[EndOrder]:
+    """Return the lake files in which a truncate ends rows; none without one."""
+    ending = next((share.ending for share in results if share.ending is not None), None)
+    if ending is None or any(share.error is not None or share.is_overtaken for share in results):
+        return []
+    marks, _ = marks_by_file(results)
+    return [EndOrder(of, path, ending.at, tuple(marks.get(path, ()))) for path in ending.files]
+
 
 def rewrites(of: DividedSlice, results: Sequence[ShareResult]) -> list[RewriteOrder]:
     """Return the lake files that are to be written again; none if rows are marked."""
-    if any(share.error is not None or share.is_overtaken or share.is_whole for share in results):
+    if any(share.error is not None or share.is_overtaken for share in results):
         return []
     marks, sizes = marks_by_file(results)
     if of.mark_above is not None and sum(sizes.values()) > of.mark_above:

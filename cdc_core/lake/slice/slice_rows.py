@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.row_groups import release
 from cdc_core.lake.epochs import EpochRows
-from cdc_core.lake.rows.survey import check_inserts
+from cdc_core.lake.rows.survey import check_inserts, in_order
+from cdc_core.lake.schema.change_columns import SCHEMA_VERSION
 from cdc_core.lake.slice.order import Merge
-from cdc_core.lake.slice.schema_versions import by_schema_version, key_of, keyed_slices, unseen
-from cdc_core.lake.stores.changelog import files_between, stream_changes
+from cdc_core.lake.slice.schema_versions import by_schema_version, has_had_keys, in_force, of_one_key, unseen
+from cdc_core.lake.stores.changelog import between, files_between, stream_changes
 
-
-class NotDivisibleError(Exception):
-    """The key, or the columns, changed within the slice: it cannot be divided."""
+_PLACE = ("__commit_lsn", "__tx_index", SCHEMA_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +59,30 @@ class SliceRows:
                 return None
         return pa.concat_tables(buffered) if buffered else self.changelog.schema.empty_table()
 
+    @property
+    def of_one_key(self) -> SliceRows:
+        """The changes before the table's key changes, all of them if it does not, merged under that key."""
+        if not has_had_keys(self.merge.schema):
+            return self
+        names = [name for name in _PLACE if name in self.changelog.schema.names]
+        parts = [between(self.changelog.read(file, names), self.merged, self.merge.to_lsn) for file in self.files]
+        every = in_order(pa.concat_tables([self.changelog.schema.empty_table().select(names), *parts]))
+        return replace(self, merge=of_one_key(self.merge, by_schema_version(every))[0])
+
     def current(self, paths: Collection[str] = ()) -> Iterator[pa.Table]:
         """Yield the changes in the columns of the version in force; of all files, or of those with these ``paths``.
 
-        Without those that the snapshot in force shows. Raises NotDivisibleError, and RereadNeededError as
-        ``keyed_slices`` does.
+        Without those that the snapshot in force shows. Raises RereadNeededError as ``in_force`` does.
         """
-        merge, views = self.merge, self.merge.schema.views
-        keys = {key_of(merge.schema, merge.schema.schema_version)} if views else {0}
+        merge = self.merge
         schema: pa.Schema | None = None
         for batch in stream_changes(self.changelog, self.merged, merge.to_lsn, paths):
             versions = by_schema_version(unseen(batch, merge.snapshot.visible))
-            keys |= {key_of(merge.schema, number) for number, _ in versions} if views else {0}
-            if len(keys) > 1:
-                raise NotDivisibleError
-            for _, rows in keyed_slices(merge, versions):
+            if versions:
+                rows = in_force(merge.schema, versions)
                 schema = schema or rows.schema
-                if not rows.schema.equals(schema):
-                    raise NotDivisibleError
                 check_inserts(rows, merge.table.id)
-                yield rows
+                yield conform(rows, schema)
                 del rows  # a row may be large, and would stay in memory while the next one is read
             octets = batch.nbytes
             del batch, versions

@@ -19,7 +19,10 @@ from cdc_core.errors import CommitConflictError
 from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.apply.changes import Changes, apply, prepare
 from cdc_core.lake.apply.rewrite import Rewrite
+from cdc_core.lake.apply.truncated import EndedRows
 from cdc_core.lake.apply.ways import MARK_BYTES, Ways, uses_index
+from cdc_core.lake.delete_columns import mode_of
+from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.deletion_vectors import united
 from cdc_core.lake.delta.row_count import held_rows
@@ -27,6 +30,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import KeyPositions, positions_in
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.positions import check_epoch, chunk_writes_app, merge_app
+from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.schema.features import FeaturePolicy
@@ -147,6 +151,21 @@ class LakeWriter:
         effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS))
         files = self._files(lake, merge, effect)
         feed = change_files(lake, files, (), effect.marked, merge_key(merge.table))
+        return WrittenPart(effect, tuple(files), tuple(feed or ()))
+
+    def end_rows(
+        self, lake: DeltaTable, merge: Merge, file: DataFile, at: Truncation, changed: np.ndarray
+    ) -> WrittenPart:
+        """End the rows of a file by a truncate, all but the ``changed`` ones, as a part of a slice (``write_part``)."""
+        ended = EndedRows.of(lake, file, at, changed, guarded=merge.snapshot.visible is None)
+        count = len(ended.places)
+        schema = lake.tracked_schema
+        rows = (batch for states in ended.states(lake) for batch in states.to_batches())
+        files = lake.write_stream(rows, schema, lake.row_count(file)) if count else []
+        marked = [MarkedRows(file, ended.places)] if count else []
+        is_history = mode_of(schema.names) is DeleteMode.HISTORY
+        effect = Rewrite([], iter(()), 0, count if is_history else 0, 0 if is_history else count, marked)
+        feed = change_files(lake, files, (), marked, merge_key(merge.table))
         return WrittenPart(effect, tuple(files), tuple(feed or ()))
 
     def rewrite(self, lake: DeltaTable, file: DataFile, places: np.ndarray) -> list[DataFile]:

@@ -29,12 +29,14 @@ from cdc_core.lake.positions import (
     open_app,
     open_index_app,
 )
+from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.survey import in_order
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
 
 _STREAMED_BYTES = 4 << 20
+_POSITION = ["__commit_lsn", "__tx_index"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +178,42 @@ def read_positions(changelog: ChangeRows, places: pa.Table) -> pa.Table:
 
     Files whose statistics exclude the positions are not opened, and only files with a match are read completely.
     """
-    names = ["__commit_lsn", "__tx_index"]
-    lsns = np.unique(places.column(names[0]).to_numpy())
-    parts = []
-    for file in changelog.files if len(lsns) else ():
-        low, high = file.minimum.get(names[0], lsns[0]), file.maximum.get(names[0], lsns[-1])
-        if np.searchsorted(lsns, low) == np.searchsorted(lsns, high, side="right"):
-            continue
-        at = changelog.read(file, names)
-        at = at.append_column("at", pa.array(np.arange(at.num_rows)))
-        matches = at.join(places.select(names), keys=names, join_type="left semi")
-        if matches.num_rows:
-            parts.append(changelog.read(file).take(matches.column("at").combine_chunks().sort()))
+    parts = [rows for rows, _ in stream_positions(changelog, places)]
     return in_order(pa.concat_tables(parts)) if parts else changelog.schema.empty_table()
+
+
+def stream_positions(changelog: ChangeRows, places: pa.Table) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    """As ``read_positions``, a few megabytes at a time, by file; with the numbers of the rows' positions in ``places``.
+
+    Shape: places[P] -> rows[N], int64[N] each time
+    """
+    sought = places.select(_POSITION).append_column("number", pa.array(np.arange(places.num_rows)))
+    for file in files_at(changelog, places):
+        at = changelog.read(file, _POSITION)
+        at = at.append_column("at", pa.array(np.arange(at.num_rows)))
+        matches = at.join(sought, keys=_POSITION, join_type="inner").sort_by("at")
+        if not matches.num_rows:
+            continue
+        indexes, numbers = (column(matches, name).to_numpy() for name in ("at", "number"))
+        start = 0
+        for rows in changelog.batches(file):
+            low, high = np.searchsorted(indexes, [start, start + rows.num_rows]).tolist()
+            some = rows.take(pa.array(indexes[low:high] - start))
+            start += rows.num_rows
+            del rows  # a row may be large, and would stay in memory while the next one is read
+            if high > low:
+                yield some, numbers[low:high]
+
+
+def files_at(changelog: ChangeRows, places: pa.Table) -> list[DataFile]:
+    """Return the files that may have changes at positions, by their statistics."""
+    lsns = np.unique(places.column(_POSITION[0]).to_numpy())
+    files = []
+    for file in changelog.files if len(lsns) else ():
+        low, high = file.minimum.get(_POSITION[0], lsns[0]), file.maximum.get(_POSITION[0], lsns[-1])
+        if np.searchsorted(lsns, low) != np.searchsorted(lsns, high, side="right"):
+            files.append(file)
+    return files
 
 
 def cut_within(changelog: ChangeRows, from_lsn: int, to_lsn: int, most_bytes: int) -> int:

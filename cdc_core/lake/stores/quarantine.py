@@ -234,19 +234,33 @@ def kept_apart(rows: pa.Table, path: str) -> DataFile:
     return table.write_as(rows, rows.schema)
 
 
-def add_kept(path: str, files: Sequence[DataFile], place: LakePosition, round_lsn: int) -> None:
-    """Add the rows that several tasks kept apart for a round, and remove their files; one file is in memory.
+def add_kept(
+    path: str, files: Sequence[DataFile], settled: Sequence[Settled], place: LakePosition, round_lsn: int
+) -> None:
+    """Add the rows that several tasks kept apart for a round, remove their files, and settle others that waited.
 
-    As ``write_quarantine``: a repeated round adds each row once.
+    As ``write_quarantine``: a repeated round adds each row once. One file is in memory.
     """
     table = DeltaTable.open(path)
     if table is None:
         raise unreadable_log(path, FileNotFoundError())
     own = {QUARANTINED_AT, *_STATE.names}
     kept = pa.schema([*(field for field in table.schema if field.name not in own), ("effects", pa.int8())])
-    for number, file in enumerate(files):
-        write_quarantine(table.read_as(file, kept), path, place, round_lsn, follows=number > 0)
+    write_quarantine(kept.empty_table(), path, place, round_lsn, _joined(settled))
+    for file in files:
+        write_quarantine(table.read_as(file, kept), path, place, round_lsn, follows=True)
     table.discard(files)
+
+
+def _joined(settled: Sequence[Settled]) -> Settled | None:
+    """Return the new states of all rows; None if none has one."""
+    if not settled:
+        return None
+    return Settled(
+        pa.concat_tables([some.places for some in settled]),
+        np.concatenate([some.effects for some in settled]),
+        [status for some in settled for status in some.status],
+    )
 
 
 def quarantine_reads(path: str, parts: Iterable[pa.Table], token: int) -> None:

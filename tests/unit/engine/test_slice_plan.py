@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdc_core.errors import TransientError
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.slice.append import Appended
 from cdc_core.lake.slice.lake_merge import LakeMerge
@@ -89,18 +90,27 @@ def test_surplus_rows_are_deleted_before_the_first_merge_only(one: OneTable) -> 
     assert isinstance(plan_of(one, order, is_settled=True), Whole)
 
 
-def test_a_large_slice_is_divided_unless_changes_are_in_quarantine(
-    one: OneTable, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_large_slice_is_divided_whatever_waits_in_quarantine(one: OneTable) -> None:
     one.writer = replace(one.writer, part_max_bytes=1)
     order = one.order(30, 1)
-    assert isinstance(plan_of(one, order), Divide)
-    assert order.merge is not None and not caplog.records
-    assert lsns(plan_of(one, replace(order, merge=replace(order.merge, waiting=True)))) == [20, 30]
-    assert lsns(plan_of(one, replace(order, merge=replace(order.merge, replay=Replay())))) == [20, 30]
-    assert [record.message for record in caplog.records] == [
-        "Changes of public.items are merged in one part, which may need much memory."
-    ] * 2
+    assert order.merge is not None
+    waiting, again = replace(order.merge, waiting=True), replace(order.merge, replay=Replay())
+    for merge in (order.merge, waiting, again):
+        assert isinstance(plan_of(one, replace(order, merge=merge)), Divide)
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_a_truncate_is_divided_where_it_ends_rows(tmp_path: Path, mode: DeleteMode) -> None:
+    one = OneTable(tmp_path, TABLE, ROW)
+    one.tables = replace(one.tables, modes=DeleteModes(mode, ()))
+    one.append([change("c", 10, 0, None, {"h": 1, "k": "k"})], 10)
+    one.merge(10)
+    rows = [change("t", 20, 0), change("c", 30, 0, None, {"h": 2, "k": "k"})]
+    one.append(rows, 30)
+    order = one.order(30)
+    new = Appended(2, [(0, one.changes(rows))])
+    for plan in (plan_of(one, order), plan_of(one, without_backlog(order), new)):
+        assert isinstance(plan, Whole if mode is DeleteMode.HARD else Divide)
 
 
 def test_a_table_that_was_read_again_has_no_plan(one: OneTable) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cdc_core.lake.apply.changes import Changes, apply, prepare
+from cdc_core.lake.apply.changes import Changes, apply
 from cdc_core.lake.apply.chunk_rows import ChunkRows, chunk_states, key_texts, moved_unsent
 from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.apply.rewrite import Rewrite
@@ -25,6 +25,8 @@ from tests.support.content import MemoryContent
 from tests.support.hows import HOWS, prepared, ways_of
 from tests.support.sampling import examples
 from tests.support.spark import AT, change, change_schema
+from tests.support.truncates import applied as applied_slice
+from tests.support.truncates import prepared as prepared_slice
 
 HARD = plain_schema(lake_schema(ROW))
 KEY = ("h", "k")
@@ -140,7 +142,9 @@ class Lake:
             cut = self.chance.choice(ends)
             rows = self.server.between(self.merged, cut)
             if rows.num_rows:
-                self.content.commit(self._effect(prepare(rows, TABLE, self.schema)))
+                changes = prepared_slice(rows, TABLE, self.schema)
+                ways = ways_of(self.how, self.chance, self.content)
+                self.content.commit(applied_slice(self.content, changes, rows, ways))
             self.merged = cut
 
     def _effect(self, changes: Changes) -> Rewrite:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_core.lake.apply.changes import Changes, apply, prepare
+from cdc_core.lake.apply.changes import Changes, apply
 from cdc_core.lake.apply.keyed import KeyedChanges
 from cdc_core.lake.apply.rewrite import Rewrite
 from cdc_core.lake.apply.versioned import VersionedChanges
@@ -25,6 +25,8 @@ from tests.support.hows import HOWS, prepared, ways_of
 from tests.support.sampling import examples
 from tests.support.spark import change_schema
 from tests.support.spark import lake_schema as bare_schema
+from tests.support.truncates import applied
+from tests.support.truncates import prepared as prepared_slice
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
@@ -49,12 +51,14 @@ class Follower:
         return [row for _ in range(count) for row in self.source.next_transaction(statements)]
 
     def prepare(self, rows: list[dict[str, Any]], snapshot: str | None = None) -> Changes:
-        mixed = self.chance.sample(rows, len(rows))
-        return prepare(pa.Table.from_pylist(mixed, schema=change_schema(ROW)), TABLE, self.content.schema, snapshot)
+        return prepared_slice(self.mixed(rows), TABLE, self.content.schema, snapshot)
+
+    def mixed(self, rows: list[dict[str, Any]]) -> pa.Table:
+        return pa.Table.from_pylist(self.chance.sample(rows, len(rows)), schema=change_schema(ROW))
 
     def apply(self, rows: list[dict[str, Any]], snapshot: str | None = None) -> Rewrite:
         changes = self.prepare(rows, snapshot)
-        rewrite = apply(self.content, changes, ways=ways_of(self.how, self.chance, self.content))
+        rewrite = applied(self.content, changes, self.mixed(rows), ways_of(self.how, self.chance, self.content))
         if isinstance(changes, KeyedChanges | VersionedChanges):
             assert {each.path for each in rewrite.removed} <= {each.path for each in changes.candidates(self.content)}
         before = len(self.content.rows)

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
@@ -19,6 +18,7 @@ from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.schema.pg_type import PgType
 from cdc_core.schema.table import Column, TableId, TableSchema
 from tests.support.spark import AT, change, change_schema, row_type
+from tests.support.truncates import applied, prepared
 
 INT8, TEXT = PgType(20, "int8"), PgType(25, "text")
 TABLE = TableSchema(
@@ -64,7 +64,7 @@ def changes(*events: tuple[str, int, int]) -> pa.Table:
 
 
 def merge(lake: DeltaTable, rows: pa.Table, ways: Ways) -> None:
-    effect = apply(lake, prepare(rows, TABLE, lake.schema), ways=ways)
+    effect = applied(lake, prepared(rows, TABLE, lake.schema), rows, ways)
     lake.commit([lake.write(each) for each in effect.rows], effect.removed, marked=effect.marked)
 
 
@@ -94,11 +94,10 @@ def test_updated_rows_keep_their_ids_and_others_their_versions(tmp_path: Path, m
     assert found == wanted
 
 
-@pytest.mark.parametrize("ways", WAYS, ids=["rewritten", "marked"])
 @pytest.mark.parametrize("mode", [DeleteMode.SOFT, DeleteMode.HISTORY])
-def test_rows_that_a_truncate_ends_keep_their_ids(tmp_path: Path, mode: DeleteMode, ways: Ways) -> None:
+def test_rows_that_a_truncate_ends_keep_their_ids(tmp_path: Path, mode: DeleteMode) -> None:
     lake = tracked(tmp_path / "t", mode)
-    merge(lake, changes(("u", 2, 10), ("t", 0, 11), ("c", 0, 12)), ways)
+    merge(lake, changes(("u", 2, 10), ("t", 0, 11), ("c", 0, 12)), Ways())
     found, version = told(lake), lake.version
     by_key = {key: row for (key, _), row in found.items() if row[0] < ROWS}
     assert by_key == {key: (key, version) for key in range(ROWS)}, found

@@ -1,0 +1,236 @@
+"""What several tasks merge of slices with changes in quarantine, replays, truncates and changes of the key.
+
+Each is merged in parts of some rows and in one, and both lakes are equal, quarantine included; the rows that the source
+has are the source's once nothing waits. No part is much larger than what the option allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_core.errors import RereadNeededError
+from cdc_core.lake.delete_columns import CURRENT, DELETED
+from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.rows import buckets
+from cdc_core.lake.schema.change_columns import stored, stored_schema
+from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
+from cdc_core.lake.schema.target_schema import TargetSchema
+from cdc_core.lake.schema.view import SchemaView
+from cdc_core.lake.slice import share_task
+from cdc_core.lake.slice.order import Replay, SliceOrder
+from cdc_core.lake.slice.outcome import SliceOutcome
+from cdc_core.lake.slice.several_tasks import SeveralTasks
+from cdc_core.lake.stores.changelog import Reached, append_changes
+from cdc_core.quality.options import QualityOptions, UserRule
+from tests.delta.kept_model import KeptModel
+from tests.delta.source_model import ROW, TABLE, SourceTable, plain
+from tests.support.one_table import SLOT, OneTable, quarantined
+from tests.support.sampling import examples
+from tests.support.spark import change_schema
+from tests.unit.engine.test_slice_large import Twins
+from tests.unit.lake.test_delete_modes_model import assert_history, assert_soft
+
+pytestmark = pytest.mark.slow
+PART_BYTES = 12_000
+POSITIONS = ("__commit_lsn", "__tx_index", "__commit_ts")
+MODES = [DeleteMode.SOFT, DeleteMode.HISTORY]
+
+
+@pytest.fixture(autouse=True)
+def _four_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each level, instead of 32: what a part costs is the time of these tests."""
+    monkeypatch.setattr(buckets, "_BITS", 2)
+    monkeypatch.setattr(buckets, "_PARTS", 4)
+
+
+def rule(value: int) -> QualityOptions:
+    return QualityOptions(quality_rules=(("luck", UserRule(str(TABLE.id), f"after.v is distinct from {value}")),))
+
+
+class Divided(Twins):
+    """Twins of which the first is merged in parts: ``sizes`` are the bytes of their rows, ``divided`` counts slices."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.sizes, self.divided = list[int](), 0
+        self.tables[0].writer = replace(self.tables[0].writer, part_max_bytes=PART_BYTES)
+        passing, merged = share_task._ShareChecks.passing, SeveralTasks.merged
+
+        def sized(checks: Any, rows: pa.Table) -> Any:
+            if checks._work.writer.part_max_bytes == PART_BYTES:
+                self.sizes.append(rows.nbytes)
+            return passing(checks, rows)
+
+        def counted(several: SeveralTasks, orders: list[SliceOrder], outcomes: list[SliceOutcome]) -> Any:
+            if several.task.writer.part_max_bytes == PART_BYTES:
+                self.divided += sum(outcome.done.divided is not None for outcome in outcomes)
+            return merged(several, orders, outcomes)
+
+        monkeypatch.setattr(share_task._ShareChecks, "passing", sized)
+        monkeypatch.setattr(SeveralTasks, "merged", counted)
+
+    def judge(self, quality: QualityOptions) -> None:
+        for one in self.tables:
+            one.quality = quality
+
+    def both(self, to: int, replay: Replay | None = None) -> SliceOutcome:
+        """Merge both, and compare them."""
+        table = self.tables[0]
+        parts, whole = (one.merge(to, replay=replay) for one in self.tables)
+        assert quarantined(parts) == quarantined(whole)
+        mine, theirs = parts.applied, whole.applied
+        assert (mine is None) == (theirs is None)
+        if mine is not None and theirs is not None:
+            assert replace(mine, version=0) == replace(theirs, version=0)
+        without = () if table.table.row_key else POSITIONS
+        assert table.contents(*without) == self.tables[1].contents(*without)
+        if DeltaTable.open(table.paths.quarantine(table.table.id)) is not None:
+            left, right = self.quarantined
+            assert left == right
+        return parts
+
+    def replay(self, decision: Replay) -> SliceOutcome:
+        lsn = self.tables[0].lake_position.lsn
+        assert lsn is not None
+        return self.both(lsn + 1, decision)
+
+    @property
+    def live(self) -> list[dict[str, Any]]:
+        return [row for row in self.tables[0].rows if row.get(CURRENT, True) and not row.get(DELETED)]
+
+
+CASES = [(mode, False) for mode in DeleteMode] + [(DeleteMode.HARD, True)]
+
+
+@pytest.mark.parametrize("ends", ["accepted", "dropped"])
+@pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize(("mode", "keyless"), CASES)
+def test_what_waits_is_divided_with_the_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode, keyless: bool, truncates: bool, ends: str
+) -> None:
+    histories = 8 if keyless else 60
+    settings = {"histories": histories, "keyless": keyless, "truncates": truncates, "truncate_chance": 0.004}
+    twins = Divided(monkeypatch, tmp_path, mode, **settings)
+    table = twins.tables[0].table
+    twins.judge(QualityOptions(quality_rules=(("luck", UserRule(str(table.id), "after.v is distinct from 2")),)))
+    twins.change(1, 200, only_inserts=True)
+    twins.both(twins.source.lsn)
+    for _ in range(examples(8) // 4):
+        twins.change(2, 80)
+        assert quarantined(twins.both(twins.source.lsn)).waiting > 5
+    # Beside what waits, nothing is left: what is checked again is divided by itself.
+    twins.judge(QualityOptions(quality_rules=(("luck", UserRule(str(table.id), "after.v is distinct from 1")),)))
+    before = twins.divided
+    assert quarantined(twins.replay(Replay())).replayed > 0
+    twins.change(1, 60)
+    if ends == "dropped":
+        done = twins.replay(Replay(before_drop=True))
+        assert quarantined(twins.replay(Replay(drop=True))).dropped == quarantined(done).waiting
+    else:
+        twins.both(twins.source.lsn)
+        assert quarantined(twins.replay(Replay(accept_all=True))).waiting == 0
+        assert plain(twins.live) == plain(twins.source.rows)
+    assert before > 2 and len(twins.sizes) > 10
+    if not keyless:  # equal rows are one part, and fewer wait
+        assert twins.divided > before and max(twins.sizes) < 3 * PART_BYTES
+
+
+@pytest.mark.parametrize("way", ["rewritten", "marked", "never marked"])
+@pytest.mark.parametrize("mode", MODES)
+def test_truncates_end_the_rows_of_all_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode, way: str
+) -> None:
+    twins = Divided(monkeypatch, tmp_path, mode, histories=60)
+    model, sent = KeptModel(("h", "k")), list[dict[str, Any]]()
+    step = twins.source.next_transaction
+    monkeypatch.setattr(twins.source, "next_transaction", lambda *given: sent.extend(made := step(*given)) or made)
+    if way == "marked":
+        twins.mark_rows()
+    elif way == "never marked":
+        twins.never_mark()
+    twins.change(1, 200, only_inserts=True)
+    twins.both(twins.source.lsn)
+    twins.source.truncates = True
+    for chance in (0.02, 1.0, 0.005):
+        twins.source.truncate_chance = chance
+        twins.change(2, 150 if chance < 1 else 2)
+        twins.both(twins.source.lsn)
+    twins.source.truncate_chance = 0.0
+    twins.change(1, 40)
+    twins.both(twins.source.lsn)
+    for row in sent:
+        model.apply(row)
+    assert any(row["__op"] == "t" for row in sent) and twins.divided > 2
+    for one in twins.tables:
+        (assert_soft if mode is DeleteMode.SOFT else assert_history)(one.rows, model)
+    assert plain(twins.live) == plain(twins.source.rows)
+    assert way == "rewritten" or twins.tables[0].held(twins.tables[0].lake).has_deletion_vectors is (way == "marked")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_truncate_writes_the_change_data_feed_and_keeps_row_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode
+) -> None:
+    twins = Divided(monkeypatch, tmp_path, mode, histories=60)
+    twins.load()
+    one = twins.tables[0]
+    one.mark_rows()
+    lake = one.held(one.lake)
+    lake.commit(definition=lake.definition.with_vectors().with_row_tracking())
+    before = ids(lake)
+    twins.change(1, 100)
+    twins.truncate()
+    twins.change(1, 20)
+    assert one.merge(twins.source.lsn).applied is not None
+    lake.refresh()
+    after = ids(lake)
+    # What was there before and is there at the same position has the id that it had.
+    kept = {row: after[row] for row in before if row in after}
+    assert kept == {row: before[row] for row in kept} and len(set(after.values())) == len(after)
+    assert mode is DeleteMode.SOFT or len(kept) == len(before)
+
+
+def ids(lake: DeltaTable) -> dict[tuple[Any, ...], int]:
+    """The ids of rows by their key and position."""
+    names = lake.tracked_schema.names
+    rows = [row for file in lake.files for row in lake.read(file, names).to_pylist()]
+    return {(row["h"], row["k"], row["__commit_lsn"], row["__tx_index"]): row[names[-2]] for row in rows}
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 30, 1])
+def test_a_slice_ends_where_the_key_of_the_table_changes(tmp_path: Path, part_bytes: int) -> None:
+    """The rest is merged by the next round, under the key in force then."""
+    former, source = TABLE, SourceTable(7, 40)
+    table = replace(TABLE, primary_key=("k", "h"), identity_key=("k", "h"), version=2)
+    one = OneTable(tmp_path, table, ROW)
+    one.tables = replace(one.tables, modes=DeleteModes(DeleteMode.HARD, ()))
+    one.writer = replace(one.writer, part_max_bytes=part_bytes)
+    names = tuple(field.name for field in list(ROW)[:-1])
+    views = {1: SchemaView(names, former, ()), 2: SchemaView(names, table, ())}
+    schema = stored_schema(change_schema(ROW), 1, None)
+    changelog = ensure_table(one.changelog, schema, table.id, changelog_properties(1), None)
+    ends = []
+    for version in (1, 2):
+        made = [row for _ in range(2) for row in source.next_transaction(100)]
+        rows = stored(one.changes(made), version, changelog.schema)
+        append_changes(changelog, rows, SLOT, table.id, Reached(source.lsn))
+        ends.append(source.lsn)
+    order = replace(one.order(source.lsn), schema=TargetSchema(table, 2, views=views))
+    merged = [one.task(order) for _ in range(3)]
+    assert [outcome.merged for outcome in merged] == [*ends, ends[1]] and not any(outcome.error for outcome in merged)
+    assert merged[0].applied is not None and merged[1].applied is not None and merged[2].applied is None
+    assert plain(one.rows) == plain(source.rows)
+    # A transaction with rows of both keys cannot be merged.
+    for version in (1, 2):
+        made = source.next_transaction(1)
+        row = {**made[0], "__commit_lsn": ends[1] + 500, "__tx_index": version}
+        rows = stored(one.changes([row]), version, changelog.schema)
+        append_changes(changelog, rows, SLOT, table.id, Reached(None, (ends[1] + 500, version)))
+    failed = one.task(replace(one.order(ends[1] + 500), schema=order.schema))
+    assert isinstance(failed.error, RereadNeededError) and "its key changed in a transaction" in str(failed.error)
