@@ -147,7 +147,7 @@ class _RuleReader:
             self._wrong(None if mark is None else mark.line + 1, f"no YAML ({getattr(error, 'problem', None)})")
             return None
         if node is None:
-            return RuleFile(str(self._path), self._own_table(None))
+            return RuleFile(str(self._path), self._own_table())
         top = self._mapping(node, _TOP, "a mapping with rules, tables or limits")
         tables = self._tables(top.get("tables"))
         share, rows = self._limits(top.get("limits"))
@@ -203,7 +203,7 @@ class _RuleReader:
 
     def _tables(self, node: yaml.Node | None) -> tuple[str, ...]:
         if node is None:
-            return self._own_table(None)
+            return self._own_table()
         patterns = []
         for entry in self._items(node, "a list of patterns"):
             pattern = self._text(entry)
@@ -215,10 +215,10 @@ class _RuleReader:
             patterns.append(pattern)
         return tuple(patterns)
 
-    def _own_table(self, line: int | None) -> tuple[str, ...]:
+    def _own_table(self) -> tuple[str, ...]:
         match = _TABLE_FILE.fullmatch(self._path.stem)
         if match is None:
-            self._wrong(line, "a name other than schema.table, and no tables: that it is for")
+            self._wrong(None, "a name other than schema.table, and no tables: that it is for")
             return ()
         return (f"(?-i){re.escape(self._path.stem)}",)  # one table, not those that differ in case
 

@@ -99,7 +99,7 @@ def texts(array: pa.Array, schema: ConnectSchema) -> pa.LargeStringArray:
     if schema.type == "string":
         return quoted(array)
     if schema.type == "bytes":
-        return base64_texts(array, quote=True)
+        return base64_texts(array)
     if schema.type in ("float", "double"):
         return _floats(array)
     return array.cast(TEXT)
@@ -129,8 +129,8 @@ def _has_escapes(array: pa.LargeStringArray) -> bool:
     return bool(((octets < 0x20) | (octets == 0x22) | (octets == 0x5C)).any())
 
 
-def base64_texts(array: pa.Array, *, quote: bool) -> pa.LargeStringArray:
-    """Convert bytes to base64 text with padding, in quotes if ``quote``.
+def base64_texts(array: pa.Array) -> pa.LargeStringArray:
+    """Convert bytes to base64 text with padding, in quotes.
 
     All values are divided into groups of three bytes at once; missing bytes of the last group are read as zero, and
     their characters are overwritten by the padding.
@@ -153,7 +153,7 @@ def base64_texts(array: pa.Array, *, quote: bool) -> pa.LargeStringArray:
     out[:, 2] = np.where(left > 1, _ALPHABET[((second & 15) << 2) | (third >> 6)], ord("="))
     out[:, 3] = np.where(left > 2, _ALPHABET[third & 63], ord("="))
     text = pa.LargeStringArray.from_buffers(len(array), pa.py_buffer(first_group * 4), pa.py_buffer(out))
-    return _keeping_nulls(array, join(['"', text, '"'], len(array)) if quote else text)
+    return _keeping_nulls(array, join(['"', text, '"'], len(array)))
 
 
 def _bytes_of(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:

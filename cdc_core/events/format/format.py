@@ -42,4 +42,4 @@ class Format(Protocol):
 
 def in_line(encoded: pa.Array) -> pa.Array:
     """Return texts as JSON strings, and bytes as base64 in JSON strings."""
-    return base64_texts(encoded, quote=True) if pa.types.is_large_binary(encoded.type) else quoted(encoded)
+    return base64_texts(encoded) if pa.types.is_large_binary(encoded.type) else quoted(encoded)

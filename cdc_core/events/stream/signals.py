@@ -76,7 +76,7 @@ class EnvelopeSignals:
         made += self._walk(segment, [row for row in rows if row.seq > last_commit], opened)
         window = self.snapshots.window
         if window is not None:
-            window.pass_over(segment, 0, opened, _END)
+            window.pass_over(segment, opened, _END)
             window.is_open |= opened is not None
         return in_order([records, *made]) if made else records
 
@@ -115,7 +115,7 @@ class EnvelopeSignals:
         for row in rows:
             window = self.snapshots.window
             if window is not None and self._closes(window, row):
-                window.pass_over(found, 0, opened, row.seq)
+                window.pass_over(found, opened, row.seq)
                 made.append(self._inserted(row.seq, _BEFORE, row.lsn, row.prior_end_lsn))
             else:
                 self._processor.take(row, self._position)
@@ -135,7 +135,7 @@ class EnvelopeSignals:
         window, end = self.snapshots.window, found.last_commit_end_lsn
         if window is None or self._has_marks or end is None or end < self.snapshots.reached:
             return []
-        window.pass_over(found, 0, None, last_commit)
+        window.pass_over(found, None, last_commit)
         return [self._inserted(last_commit, _BEHIND, end, end)]
 
     def _inserted(self, seq: int, sub: int, lsn: int, prior_end_lsn: int) -> pa.Table:

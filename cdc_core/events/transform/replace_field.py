@@ -10,13 +10,13 @@ from cdc_core.events.transform.fields import Side, basics, columns_of, schema_of
 from cdc_core.events.transform.settings import Settings
 
 
-def without_fields(data: Data, names: Iterable[str], *, defaults: bool = True) -> Data:
-    """Return structs without some fields; ``defaults``: nulls are replaced by defaults."""
+def without_fields(data: Data, names: Iterable[str]) -> Data:
+    """Return structs without some fields; nulls are replaced by defaults."""
     left_out = set(names)
-    return _chosen(data, lambda name: name not in left_out, {}, defaults)
+    return _chosen(data, lambda name: name not in left_out, {}, defaults=True)
 
 
-def _chosen(data: Data, keep, renames: dict[str, str], defaults: bool) -> Data:  # type: ignore[no-untyped-def]
+def _chosen(data: Data, keep, renames: dict[str, str], *, defaults: bool) -> Data:  # type: ignore[no-untyped-def]
     schema = schema_of(data, "field replacement")
     columns = dict(zip((name for name, _ in schema.fields), columns_of(data, defaults=defaults), strict=True))
     fields = [(renames.get(name, name), field) for name, field in schema.fields if keep(name)]
@@ -47,7 +47,7 @@ class ReplaceField:
 
     def _change(self, batch: EventBatch) -> list[EventBatch]:
         data = self._side.get(batch)
-        return [self._side.put(batch, _chosen(data, self._keeps, self._renames, self._defaults))]
+        return [self._side.put(batch, _chosen(data, self._keeps, self._renames, defaults=self._defaults))]
 
     def _keeps(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)

@@ -41,11 +41,6 @@ class Rewrite:
     absent: AbsentRows | None = None
 
     @property
-    def bytes_rewritten(self) -> int:
-        """Bytes of the removed files."""
-        return sum(file.size for file in self.removed)
-
-    @property
     def changes_nothing(self) -> bool:
         """Whether there is nothing to write."""
         return not (self.removed or self.marked or self.inserted or self.updated or self.deleted)

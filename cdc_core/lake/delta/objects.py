@@ -22,7 +22,6 @@ from cdc_core.lake.delta.side_by_side import giving_way
 
 # Read as a whole, because each range of a file is a request; written in one request up to here.
 WHOLE_BYTES = 8 << 20
-_COPY_BYTES = 64 << 20
 _STORES = 16
 _THREADS = 16
 

@@ -80,12 +80,12 @@ class DeltaTable:
             raise unreadable_log(path, error) from None
 
     @classmethod
-    def open_version(cls, path: str, version: int, storage: Mapping[str, str] | None = None) -> DeltaTable | None:
+    def open_version(cls, path: str, version: int) -> DeltaTable | None:
         """Open the table at a version; None if there is no table, or its log no longer has the version."""
         import deltalake
         from deltalake.exceptions import DeltaError
 
-        options = options_for(path, storage)
+        options = options_for(path)
         try:
             return cls(path, options, RecentTable(deltalake.DeltaTable(delta_uri(path), version, options)))
         except (DeltaError, OSError):
@@ -480,12 +480,12 @@ class DeltaTable:
         self.commit(definition=self.definition.with_vectors())
         return True
 
-    def widen(self, schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> None:
+    def widen(self, schema: pa.Schema) -> None:
         """Add the columns, also in structs, that only ``schema`` has, in one commit without data.
 
         Raises CommitConflictError if another commit was made first.
         """
-        self.commit(schema=schema, metadata=metadata)
+        self.commit(schema=schema)
 
     def missing_files(self) -> list[str]:
         """Return paths of data files of the loaded version that do not exist; checks each file of a local table."""

@@ -57,7 +57,7 @@ class OpenedLake:
 
     def versions(self, at: Place | None = None, tables: Sequence[TableId] = ()) -> Cut:
         """Return the Delta version of each table at a round; arguments and errors as for ``read``."""
-        return find_cut(self.paths, self.scope, 0, None if at is None else lsn_or_time(at), tables)
+        return find_cut(self.paths, self.scope, None if at is None else lsn_or_time(at), tables)
 
 
 def open_lake(path: str | os.PathLike[str], storage: Storage | None = None) -> OpenedLake:

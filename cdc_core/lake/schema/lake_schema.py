@@ -82,21 +82,20 @@ def ensure_table(
     table: TableId,
     properties: Mapping[str, str],
     opened: DeltaTable | None = None,
-    storage: Mapping[str, str] | None = None,
 ) -> DeltaTable:
     """Create the table, or add the columns that only ``schema`` has. ``opened``: the table if already open.
 
     Raises TableError for a type change that the existing column cannot represent, and for names that Delta cannot
     distinguish.
     """
-    opened = opened or DeltaTable.open(path, storage)
+    opened = opened or DeltaTable.open(path)
     target = plain_schema(schema)
     if opened is not None and target.equals(opened.schema):
         return opened
     # Checked before the merge, which would keep only one of two names that differ by case only.
     check_names(target, table)
     if opened is None:
-        return DeltaTable.create(path, target, spread(properties, path), storage)
+        return DeltaTable.create(path, target, spread(properties, path))
     there = opened
 
     def grow() -> None:

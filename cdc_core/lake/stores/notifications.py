@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_core.lake.delta.log_table import all_rows, append_rows, log_table
+from cdc_core.lake.delta.log_table import append_rows, log_table
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.schema.lake_schema import lake_properties
@@ -58,16 +58,6 @@ class NotificationLog:
             append_rows(table, [_plain(row) for row in rows], _SCHEMA)
             maintain_after(table, since, self._history_minutes)
         self._opened = table
-
-
-def read_notifications(path: str, limit: int = 1000) -> list[NotificationRow]:
-    """Return at most ``limit`` notifications, newest first; empty if there are none."""
-    rows = all_rows(DeltaTable.open(path), _SCHEMA).sort_by([("timestamp", "descending")])
-    # row-wise: a few rows per snapshot
-    return [
-        NotificationRow(row["id"], row["aggregate_type"], row["type"], dict(row["additional_data"]), row["timestamp"])
-        for row in rows.slice(0, limit).to_pylist()
-    ]
 
 
 def _plain(row: NotificationRow) -> dict[str, Any]:

@@ -49,9 +49,7 @@ class Cut:
     epoch: int = 0
 
 
-def find_cut(
-    paths: LakePaths, scope: str, history_minutes: int, at: Lsn | datetime | None, names: Sequence[TableId] = ()
-) -> Cut:
+def find_cut(paths: LakePaths, scope: str, at: Lsn | datetime | None, names: Sequence[TableId] = ()) -> Cut:
     """Return the newest round at or before ``at`` (None: the newest of all), with all tables or those of ``names``.
 
     It is the newest in which none of these tables is behind, if such a round is kept: a table that is merged less often
@@ -61,7 +59,7 @@ def find_cut(
     LakeError if no round was recorded, ``at`` is before the first one that is kept or after the newest, or a wanted
     table is in no round, does not show the source at that LSN, or its version was removed.
     """
-    log = RoundLog(paths.rounds, history_minutes)
+    log = RoundLog(paths.rounds, 0)
     heads = log.heads() if log.refresh() else []
     if not heads:
         raise LakeError("No round has been recorded in this lake.", "Run wal2lake run; each round is recorded.")

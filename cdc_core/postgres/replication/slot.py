@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
@@ -183,9 +182,7 @@ def in_use(name: str, pid: int | None) -> InUseError:
     )
 
 
-def wait_until_free(
-    connection: Connection, options: PostgresOptions, should_stop: Callable[[], bool] | None = None
-) -> SlotInfo:
+def wait_until_free(connection: Connection, options: PostgresOptions) -> SlotInfo:
     """Check the slot until it is not in use, for slot.max.retries times slot.retry.delay.ms at most.
 
     Raises what ``check_usable`` raises: immediately for problems that waiting does not solve.
@@ -198,7 +195,7 @@ def wait_until_free(
             return slot
         except InUseError:
             left = deadline - time.monotonic()
-            if left <= 0 or (should_stop and should_stop()):
+            if left <= 0:
                 raise
         # More often than at each retry: the walsender of a run that was just killed ends within a second.
         time.sleep(min(left, _LOOK_SECONDS, options.slot_retry_delay_ms / 1000))

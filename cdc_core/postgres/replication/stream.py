@@ -85,11 +85,6 @@ class ReplicationStream:
         return self._status.wal_end
 
     @property
-    def received_lsn(self) -> Lsn:
-        """WAL start of the last frame that had one; 0 before the first."""
-        return Lsn(self._status.received)
-
-    @property
     def confirmed_lsn(self) -> Lsn:
         """The LSN of the next status update; 0 if nothing was confirmed."""
         return Lsn(self._status.confirmed)

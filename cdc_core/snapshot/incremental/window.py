@@ -45,24 +45,24 @@ class ChunkWindow:
     def __post_init__(self) -> None:
         self.keep = np.ones(len(self.rows), dtype=np.bool_)
 
-    def pass_over(self, segment: SortedSegment, first_seq: int, opened_seq: int | None, end_seq: int) -> None:
-        """Remove the rows that changes from ``first_seq`` to before ``end_seq`` refer to.
+    def pass_over(self, segment: SortedSegment, opened_seq: int | None, end_seq: int) -> None:
+        """Remove the rows that changes before ``end_seq`` refer to.
 
         ``opened_seq`` is the position of the window's first mark in the segment, None if it is not in it.
         """
-        since = first_seq if self.is_open else (end_seq if opened_seq is None else opened_seq)
+        since = 0 if self.is_open else (end_seq if opened_seq is None else opened_seq)
         for truncate in segment.truncates:
-            if first_seq <= truncate.seq < end_seq and any(t.id == self.table.id for t in truncate.tables):
+            if truncate.seq < end_seq and any(t.id == self.table.id for t in truncate.tables):
                 xid = np.array([truncate.xid], dtype=np.int64)
                 if truncate.seq >= since or not self.visible.shows(xid)[0]:
                     self.keep[:] = False
         for run in segment.runs:
             if run.table.id == self.table.id:
-                self._pass_over(run, first_seq, since, end_seq)
+                self._pass_over(run, since, end_seq)
 
-    def _pass_over(self, run: RelationRun, first_seq: int, since: int, end_seq: int) -> None:
+    def _pass_over(self, run: RelationRun, since: int, end_seq: int) -> None:
         seq, xid = (run.raw.column(name).to_numpy() for name in ("seq", "xid"))
-        taken = (seq >= first_seq) & (seq < end_seq) & ((seq >= since) | ~self.visible.shows(xid))
+        taken = (seq < end_seq) & ((seq >= since) | ~self.visible.shows(xid))
         if not taken.any():
             return
         if _columns(run.table) != _columns(self.table):

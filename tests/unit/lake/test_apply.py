@@ -79,7 +79,6 @@ def test_only_files_with_a_hit_are_read_completely_and_rewritten() -> None:
     assert [path for path, columns in lake.content.reads if columns is None] == ["file-2"]
     assert {path for path, _ in lake.content.reads} == {"file-1", "file-2"}
     assert [file.path for file in rewrite.removed] == ["file-2"]
-    assert rewrite.bytes_rewritten == rewrite.removed[0].size
     assert counts(rewrite) == (1, 1, 0)
     assert lake.rows == {1: (1, "lake 1"), 5: (5, "lake 5"), 6: (6, "lake 6"), 100: (100, "lake 100")} | {
         200: (200, "lake 200"),

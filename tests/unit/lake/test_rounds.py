@@ -149,7 +149,7 @@ def test_a_cut_is_the_newest_round_at_or_before(paths):
         log.append(lsn, NOON + timedelta(seconds=lsn), [current(A, versions[lsn], lsn, 7)])
 
     def cut(at, *tables):
-        found = find_cut(paths, SLOT, 0, at, tables)
+        found = find_cut(paths, SLOT, at, tables)
         return found.lsn, [one.version for one in found.tables]
 
     assert cut(None) == cut(Lsn(300)) == (300, [versions[300]])
@@ -173,13 +173,13 @@ def test_a_table_that_is_not_at_the_lsn_has_no_version_and_cannot_be_asked_for(p
     lake = a_lake_table(paths, A)
     log = a_log(paths)
     log.append(100, None, [current(A, merged(lake, A, 100), 100, 7), RecordedTable(B, TableState.REREADING, None)])
-    found = find_cut(paths, SLOT, 0, None)
+    found = find_cut(paths, SLOT, None)
     assert [(one.table, one.version, one.state) for one in found.tables] == [
         (A, 2, TableState.CURRENT),
         (B, None, TableState.REREADING),
     ]
     with pytest.raises(LakeError) as error:
-        find_cut(paths, SLOT, 0, None, [A, B])
+        find_cut(paths, SLOT, None, [A, B])
     assert "its state in that round is rereading" in error.value.message
 
 
@@ -191,7 +191,7 @@ def test_a_version_that_upkeep_replaced_is_replaced_in_the_cut(paths):
     log.append(20, None, [current(A, lake.version, 20, 7)])
     assert compact(lake) >= 16
     clean_now(lake)
-    found = find_cut(paths, SLOT, 0, None, [A])
+    found = find_cut(paths, SLOT, None, [A])
     assert found.tables[0].version == lake.version
     read = DeltaTable.open_version(paths.lake(A), lake.version)
     assert read is not None
@@ -203,11 +203,11 @@ def test_a_version_whose_files_were_removed_is_an_error(paths):
     log = a_log(paths)
     log.append(1, None, [current(A, merged(lake, A, 1), 1, 7)])
     log.append(2, None, [current(A, merged(lake, A, 2, remove=True), 2, 7)])
-    assert find_cut(paths, SLOT, 0, Lsn(1)).tables[0].version == 2
+    assert find_cut(paths, SLOT, Lsn(1)).tables[0].version == 2
     clean_now(lake)
-    assert find_cut(paths, SLOT, 0, Lsn(2)).tables[0].version == 3
+    assert find_cut(paths, SLOT, Lsn(2)).tables[0].version == 3
     with pytest.raises(LakeError) as error:
-        find_cut(paths, SLOT, 0, Lsn(1))
+        find_cut(paths, SLOT, Lsn(1))
     assert "can no longer be read: its files were removed" in error.value.message
 
 
@@ -222,12 +222,12 @@ def test_clean_leaves_recorded_rounds_within_the_history_readable(paths):
     for lsn in range(1, 6):
         log.append(lsn, None, [current(A, merged(lake, A, lsn, remove=True), lsn, 7)])
     clean(lake, 15)
-    assert [find_cut(paths, SLOT, 15, Lsn(lsn)).tables[0].version for lsn in range(1, 6)] == [2, 3, 4, 5, 6]
+    assert [find_cut(paths, SLOT, Lsn(lsn)).tables[0].version for lsn in range(1, 6)] == [2, 3, 4, 5, 6]
 
 
 def test_no_round_yet(paths):
     with pytest.raises(LakeError) as error:
-        find_cut(paths, SLOT, 0, None)
+        find_cut(paths, SLOT, None)
     assert "No round has been recorded" in error.value.message
 
 
@@ -241,7 +241,7 @@ def test_a_version_is_that_of_the_recorded_table(paths, tmp_path, is_named):
     folder, aside = Path(paths.lake(A)), tmp_path / "aside"
     folder.rename(aside)
     with pytest.raises(LakeError, match="can no longer be read"):
-        find_cut(paths, SLOT, 0, Lsn(100))
+        find_cut(paths, SLOT, Lsn(100))
     # Read anew, with more versions than before.
     again = DeltaTable.create(paths.lake(A), SCHEMA, {})
     again.commit(txns={snapshot_app(SLOT, A): 250})
@@ -251,15 +251,15 @@ def test_a_version_is_that_of_the_recorded_table(paths, tmp_path, is_named):
     assert again.version > lake.version
     for lsn in (100, 200):
         with pytest.raises(LakeError, match="or the table was created again"):
-            find_cut(paths, SLOT, 0, Lsn(lsn), [A])
+            find_cut(paths, SLOT, Lsn(lsn), [A])
     log.append(280, None, [current(A, again.version, 280, 250, again.identity)])
-    assert find_cut(paths, SLOT, 0, None, [A]).tables[0].version == again.version
+    assert find_cut(paths, SLOT, None, [A]).tables[0].version == again.version
     # The former folder is moved back: its versions are what the rounds say, and the newest round's is not.
     folder.rename(tmp_path / "later")
     aside.rename(folder)
-    assert [find_cut(paths, SLOT, 0, Lsn(lsn), [A]).tables[0].version for lsn in (100, 200)] == [2, 3]
+    assert [find_cut(paths, SLOT, Lsn(lsn), [A]).tables[0].version for lsn in (100, 200)] == [2, 3]
     with pytest.raises(LakeError, match="can no longer be read"):
-        find_cut(paths, SLOT, 0, None, [A])
+        find_cut(paths, SLOT, None, [A])
 
 
 def test_a_table_created_again_at_the_same_positions_is_another_one(paths, tmp_path):
@@ -269,7 +269,7 @@ def test_a_table_created_again_at_the_same_positions_is_another_one(paths, tmp_p
     Path(paths.lake(A)).rename(tmp_path / "aside")
     merged(a_lake_table(paths, A), A, 100)
     with pytest.raises(LakeError, match="created again"):
-        find_cut(paths, SLOT, 0, None, [A])
+        find_cut(paths, SLOT, None, [A])
 
 
 def test_a_new_epoch_begins_new_rounds_and_leaves_the_old_ones_to_be_found_by_time(paths):
@@ -278,7 +278,7 @@ def test_a_new_epoch_begins_new_rounds_and_leaves_the_old_ones_to_be_found_by_ti
     log.append(500, NOON, [current(A, merged(lake, A, 500), 500, 7, lake.identity)])
     scope = f"{SLOT}@1"
     with pytest.raises(LakeError, match="since the lake was read from the present server"):
-        find_cut(paths, scope, 0, Lsn(500))
+        find_cut(paths, scope, Lsn(500))
     version = lake.commit(txns={snapshot_app(scope, A): 90, epoch_app(A): 1})
     new = RoundLog(paths.rounds, 0, 1)
     assert new.refresh() and new.newest_lsn is None
@@ -287,12 +287,12 @@ def test_a_new_epoch_begins_new_rounds_and_leaves_the_old_ones_to_be_found_by_ti
     log.refresh()
     assert not log.append(600, later, [current(A, version, 600, 7)])  # a run of the former epoch that is still active
     assert new.newest_lsn == 90
-    found = find_cut(paths, scope, 0, None, [A])
+    found = find_cut(paths, scope, None, [A])
     assert (found.lsn, found.epoch, found.tables[0].version) == (90, 1, version)
     for at in (Lsn(90), later):
-        assert find_cut(paths, scope, 0, at, [A]).tables[0].version == version
+        assert find_cut(paths, scope, at, [A]).tables[0].version == version
     with pytest.raises(LakeError, match="is after the newest round, which is at 0/5A"):
-        find_cut(paths, scope, 0, Lsn(500))
-    former = find_cut(paths, scope, 0, NOON, [A])
+        find_cut(paths, scope, Lsn(500))
+    former = find_cut(paths, scope, NOON, [A])
     assert (former.lsn, former.epoch, former.tables[0].version) == (500, 0, 2)
     assert not renew_newest(paths, scope, 0) and not renew_newest(paths, f"{SLOT}@2", 0)

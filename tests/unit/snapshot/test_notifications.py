@@ -2,12 +2,12 @@ import logging
 
 import pytest
 
-from cdc_core.lake.stores.notifications import read_notifications
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notification_table import NotificationTable
 from cdc_core.snapshot.notifications import INITIAL, Notification, Notifier, SnapshotStatus, notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from tests.support.lake import rows
 
 ORDERS, PEOPLE = TableId("public", "orders"), TableId("public", "people")
 
@@ -55,10 +55,10 @@ def test_notifications_are_in_the_table_once_it_is_closed(tmp_path):
     table = NotificationTable(str(tmp_path / "n"), 15)
     take_into(table)
     table.close()
-    kept = read_notifications(str(tmp_path / "n"))
+    kept = rows(tmp_path / "n")
     assert len(kept) == 6
-    assert {one.type for one in kept} == {"STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"}
-    assert len({one.id for one in kept}) == 6
+    assert {one["type"] for one in kept} == {"STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"}
+    assert len({one["id"] for one in kept}) == 6
 
 
 def take_into(table):
