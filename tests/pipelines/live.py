@@ -72,7 +72,7 @@ def live_dagster(folder, monkeypatch, **environment):
     home = folder / "home"
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment |= {"WAL2LAKE_TEST_FOLDER": str(folder), "PYTHONPATH": path, "WAL2LAKE_TEST_FORKED_RUNS": "1"}
+    environment |= {"WAL2LAKE_TEST_FOLDER": str(folder), "PYTHONPATH": path}
     with (
         DagsterProcesses(home, folder, folder / "logs", "tests.pipelines.live_site", environment) as dagster,
         dg.DagsterInstance.from_config(str(home)) as instance,

@@ -144,7 +144,7 @@ class Shop:
     def configure(self, line: str, by: str) -> None:
         """Replace a line of the connector file, and have the definitions loaded again.
 
-        The daemon has a code server of its own, which it starts anew each minute, but not in tests (``support/site``).
+        The daemon has a code server of its own, which it starts anew each minute: it is started again at once.
         """
         file = self.folder / "connectors" / "shop.properties"
         before = file.read_text()
@@ -253,12 +253,7 @@ def opened_shop(folder):
         with (
             pytest.MonkeyPatch.context() as patched,
             changes(options, patched),
-            DagsterProcesses(
-                folder / "dagster",
-                folder / "connectors",
-                folder / "logs",
-                environment={"WAL2LAKE_TEST_FORKED_RUNS": "1"},
-            ) as dagster,
+            DagsterProcesses(folder / "dagster", folder / "connectors", folder / "logs") as dagster,
         ):
             shop = Shop(dagster, options, folder, data_docs_url("127.0.0.1", metrics_port))
             shop.rule(WRONG_RULE)

@@ -120,7 +120,7 @@ def test_rounds_in_which_a_table_is_behind_are_passed_over(paths):
     log.append(300, NOON, [quick[300], behind])
 
     def lsn(at, *tables):
-        return int(find_cut(paths, SLOT, 0, at, tables).lsn)
+        return int(find_cut(paths, SLOT, at, tables).lsn)
 
     assert lsn(None) == lsn(None, B) == lsn(Lsn(300), A, B) == 100
     assert lsn(None, A) == 300 and lsn(Lsn(299), A) == 200
@@ -135,9 +135,9 @@ def test_a_table_that_is_behind_in_every_round_has_no_version(paths):
     a_lake_table(paths, B)
     log.append(100, NOON, [RecordedTable(B, TableState.BEHIND, None)])
     log.append(200, NOON, [RecordedTable(B, TableState.BEHIND, None)])
-    assert int(find_cut(paths, SLOT, 0, None).lsn) == 200
+    assert int(find_cut(paths, SLOT, None).lsn) == 200
     with pytest.raises(LakeError, match="behind"):
-        find_cut(paths, SLOT, 0, None, [B])
+        find_cut(paths, SLOT, None, [B])
 
 
 def test_a_cut_is_the_newest_round_at_or_before(paths):
