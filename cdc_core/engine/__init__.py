@@ -117,7 +117,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.stream.meter import Meter as Meter
     from cdc_core.engine.stream.meter import connected as connected
     from cdc_core.engine.stream.noop import NoopSink as NoopSink
-    from cdc_core.engine.stream.opening import OpenedSink as OpenedSink
     from cdc_core.engine.stream.opening import SignalParts as SignalParts
     from cdc_core.engine.stream.opening import open_reader as open_reader
     from cdc_core.engine.stream.opening import with_signals as with_signals
@@ -127,6 +126,7 @@ if TYPE_CHECKING:
     from cdc_core.engine.stream.renewed import note_sender as note_sender
     from cdc_core.engine.stream.renewed import with_new_senders as with_new_senders
     from cdc_core.engine.stream.run import Hooks as Hooks
+    from cdc_core.engine.stream.run import OpenedSink as OpenedSink
     from cdc_core.engine.stream.run import Sink as Sink
     from cdc_core.engine.stream.run import StreamRun as StreamRun
 
@@ -154,7 +154,7 @@ lazily(
         "MergeReport": "reports",
         "Meter": "stream.meter",
         "NoopSink": "stream.noop",
-        "OpenedSink": "stream.opening",
+        "OpenedSink": "stream.run",
         "OwnRows": "reading.own_rows",
         "OwnTableStatus": "reports",
         "Proved": "start.handover",

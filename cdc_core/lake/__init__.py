@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from cdc_core.lake.readers.table_at_version import TableAtVersion as TableAtVersion
     from cdc_core.lake.readers.table_changes import TableChanges as TableChanges
     from cdc_core.lake.rows.run_files import Owner as Owner
+    from cdc_core.lake.rows.shown import Reached as Reached
     from cdc_core.lake.rows.spool import ReadSpoolFiles as ReadSpoolFiles
     from cdc_core.lake.rows.spool import Spool as Spool
     from cdc_core.lake.rows.spool import in_groups as in_groups
@@ -108,7 +109,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.slice.upkeep import UpkeepDone as UpkeepDone
     from cdc_core.lake.slice.upkeep import UpkeepOrder as UpkeepOrder
     from cdc_core.lake.spark.data_source import LakeDataSource as LakeDataSource
-    from cdc_core.lake.stores.changelog import Reached as Reached
     from cdc_core.lake.stores.notifications import NotificationLog as NotificationLog
     from cdc_core.lake.stores.notifications import NotificationRow as NotificationRow
     from cdc_core.lake.stores.progress_log import ProgressLog as ProgressLog
@@ -193,7 +193,7 @@ lazily(
         "RangeLog": "stores.range_log",
         "RangePlan": "stores.range_plans",
         "RangePlans": "stores.range_plans",
-        "Reached": "stores.changelog",
+        "Reached": "rows.shown",
         "ReadChecks": "write.refused_reads",
         "ReadSpoolFiles": "rows.spool",
         "ReadTables": "write.read_table",

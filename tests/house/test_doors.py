@@ -17,7 +17,7 @@ MOST_NAMES = {
     "cdc_core.lake": 100,
     "cdc_core.postgres": 69,
     "cdc_core.quality": 35,
-    "cdc_core.schema": 48,
+    "cdc_core.schema": 47,
     "cdc_core.snapshot": 85,
     "cdc_core.spark": 25,
 }

@@ -20,8 +20,9 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from cdc_core.engine.reports import BatchReport
 from cdc_core.errors import SourceError, TransientError
 from cdc_core.lake.paths import LakePaths
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.schema.lake_schema import ensure_table
-from cdc_core.lake.stores.changelog import Reached, append_changes
+from cdc_core.lake.stores.changelog import append_changes
 from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lsn import Lsn
 from cdc_core.observe.options import CheckLevel

@@ -17,6 +17,7 @@ from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position, lake_position
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.slice.lake_tables import LakeTables
@@ -27,7 +28,7 @@ from cdc_core.lake.slice.several_tasks import SeveralTasks
 from cdc_core.lake.slice.shares import JoinedShares
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.write import LakeWriter
-from cdc_core.lake.stores.changelog import Reached, append_changes
+from cdc_core.lake.stores.changelog import append_changes
 from cdc_core.lake.write.replace import SnapshotCommit, commit_snapshot, prepare, write_rows
 from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rule_files import RuleFiles

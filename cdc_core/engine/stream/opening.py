@@ -18,10 +18,10 @@ from cdc_core.engine.reading.slot_reader import BatchBounds, SlotReader, Stream
 from cdc_core.engine.round.lake_sink import LakeSink
 from cdc_core.engine.run_folder import RunFolder
 from cdc_core.engine.stream.requests import TableRequests
-from cdc_core.engine.stream.run import Sink
+from cdc_core.engine.stream.run import OpenedSink
 from cdc_core.engine.stream.signal_sink import SignalSink
 from cdc_core.errors import CdcError
-from cdc_core.lake import ChangelogPosition, Spool, StagedRows, TypingPlan, lake_properties
+from cdc_core.lake import Spool, StagedRows, TypingPlan, lake_properties
 from cdc_core.postgres import Source
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import (
@@ -39,15 +39,6 @@ from cdc_core.snapshot import (
     signal_table,
 )
 from cdc_core.spark import StartSession
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedSink:
-    """An open sink, the positions of the changelogs that it writes, and the signal table (or None)."""
-
-    sink: Sink
-    positions: Mapping[TableId, ChangelogPosition]
-    signals: SignalTable | None
 
 
 def open_reader(

@@ -48,11 +48,12 @@ from typing import Protocol
 from cdc_core import failpoints
 from cdc_core.clock import now_us
 from cdc_core.engine.reading.batch import Batch
+from cdc_core.engine.reading.batch_builder import SignalTable
 from cdc_core.engine.reading.idle import IdleEnd
 from cdc_core.engine.reading.slot_reader import SlotReader
 from cdc_core.engine.reports import RENEWAL, BatchReport, RoundReport, StreamReport, Until
 from cdc_core.engine.stream.confirmations import Confirmations
-from cdc_core.lake import LastCommit
+from cdc_core.lake import ChangelogPosition, LastCommit
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
 
@@ -129,6 +130,15 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Stop background work. Called once, also after an error; what is not committed is repeated by the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSink:
+    """An open sink, the positions of the changelogs that it writes, and the signal table (or None)."""
+
+    sink: Sink
+    positions: Mapping[TableId, ChangelogPosition]
+    signals: SignalTable | None
 
 
 @dataclass(slots=True)

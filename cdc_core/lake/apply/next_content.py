@@ -19,7 +19,7 @@ from cdc_core.lake.reduce.latest import image_schema
 from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.rows.images import chosen, column, rescued_of, texts_of, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
-from cdc_core.lake.schema.lake_schema import holds
+from cdc_core.lake.schema.casts import holds
 
 EPOCH_LSNS = 2**56
 """More than any LSN. A kept row of an earlier epoch has its LSNs less this number for each epoch since: they are

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from cdc_core.errors import CommitConflictError, MissingRowsError, TransientError, UnreadableError
-from cdc_core.lake.delta.table import DeltaTable
 
 Result = TypeVar("Result")
 
 _ATTEMPTS = 8
 
 
-def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
+class Refreshed(Protocol):
+    """A table at a version, which ``refresh`` replaces by the newest."""
+
+    @property
+    def version(self) -> int:
+        """The version."""
+
+    def refresh(self) -> None:
+        """Load the newest version."""
+
+
+def on_conflict(attempt: Callable[[], Result], *tables: Refreshed) -> Result:
     """Run ``attempt``; after a conflict with another commit, refresh the tables and repeat it.
 
     So also after a file could not be read or rows were absent, if the tables have newer versions.
@@ -39,7 +49,7 @@ def on_conflict(attempt: Callable[[], Result], *tables: DeltaTable) -> Result:
     raise AssertionError("unreachable")
 
 
-def _has_newer(table: DeltaTable) -> bool:
+def _has_newer(table: Refreshed) -> bool:
     before = table.version
     table.refresh()
     return table.version != before

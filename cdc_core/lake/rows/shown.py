@@ -11,6 +11,17 @@ from cdc_core.lake.rows.survey import hidden
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """The end of an append: its last complete transaction, and its last row of a transaction that continues later.
+
+    ``whole`` is None if no transaction ended; ``cut`` (commit LSN, index) is None if no transaction continues.
+    """
+
+    whole: int | None
+    cut: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ShownByLake:
     """What the lake table has: commits up to ``floor``, and transactions that the pg_snapshot ``visible`` shows."""
 

@@ -22,7 +22,7 @@ from cdc_core.errors import InvariantError
 from cdc_core.lake.delta.conform import conform, plain_type
 from cdc_core.lake.names import EPOCH, HELPER_LENGTH, META, RESCUED, helper
 from cdc_core.lake.rows.images import column, validity
-from cdc_core.lake.schema.lake_schema import holds
+from cdc_core.lake.schema.casts import holds
 
 SCHEMA_VERSION = "__schema_version"
 _VERSION = re.compile(r"(?P<name>.+)@(?P<version>0|[1-9][0-9]*)", re.DOTALL | re.ASCII)

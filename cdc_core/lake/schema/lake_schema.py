@@ -19,13 +19,12 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import META
+from cdc_core.lake.schema.casts import holds
 from cdc_core.schema import TableId
 
 _CHECKPOINT_INTERVAL, _CHECKPOINT_SPREAD = 42, 16
 
 _CHECKPOINTS = "delta.checkpointInterval"
-
-_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
 def lake_properties(history_minutes: int) -> dict[str, str]:
@@ -113,22 +112,6 @@ def merge_schemas(existing: pa.Schema, incoming: pa.Schema, table: TableId) -> p
     Like Delta, compares names without regard to case. Raises TableError if a type cannot be represented.
     """
     return pa.schema(_merged(list(existing), list(incoming), table, ""))
-
-
-def holds(existing: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of ``new`` can be cast to ``existing`` without changing it."""
-    if existing.equals(new):
-        return True
-    if pa.types.is_list(existing) and pa.types.is_list(new):
-        return holds(existing.value_type, new.value_type)
-    if pa.types.is_decimal(existing):
-        whole = existing.precision - existing.scale
-        if pa.types.is_decimal(new):
-            return bool(whole >= new.precision - new.scale and existing.scale >= new.scale)
-        return new in _DIGITS and whole >= _DIGITS[new]
-    numbers = existing in _DIGITS and new in _DIGITS and _DIGITS[existing] >= _DIGITS[new]
-    floats = pa.types.is_float64(existing) and (pa.types.is_float32(new) or new in (pa.int8(), pa.int16(), pa.int32()))
-    return numbers or floats or (pa.types.is_timestamp(existing) and existing.tz is None and pa.types.is_date(new))
 
 
 def check_names(schema: pa.Schema | pa.StructType, table: TableId, inside: str = "") -> None:

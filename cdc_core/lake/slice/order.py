@@ -15,9 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.rows.shown import ShownByLake
+from cdc_core.lake.rows.shown import Reached, ShownByLake
 from cdc_core.lake.schema.target_schema import TargetSchema
-from cdc_core.lake.stores.changelog import Reached
 from cdc_core.quality import NONE_RECENT, CheckReport, RecentChanges
 from cdc_core.schema import TableId, TableSchema
 

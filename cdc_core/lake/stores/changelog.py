@@ -8,7 +8,6 @@ its run.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
@@ -30,6 +29,7 @@ from cdc_core.lake.positions import (
     open_index_app,
 )
 from cdc_core.lake.rows.images import column
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.rows.survey import in_order
 from cdc_core.lake.schema.change_columns import SCHEMA_VERSION, schema_versions_of
 from cdc_core.lsn import Lsn
@@ -37,17 +37,6 @@ from cdc_core.schema import TableId
 
 _STREAMED_BYTES = 4 << 20
 _POSITION = ["__commit_lsn", "__tx_index"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The end of an append: its last complete transaction, and its last row of a transaction that continues later.
-
-    ``whole`` is None if no transaction ended; ``cut`` (commit LSN, index) is None if no transaction continues.
-    """
-
-    whole: int | None
-    cut: tuple[int, int] | None = None
 
 
 def append_changes(changelog: DeltaTable, rows: pa.Table, scope: str, table: TableId, reached: Reached) -> int:

@@ -24,8 +24,9 @@ from cdc_core.lake.maintenance.retention import expire_changes
 from cdc_core.lake.names import EPOCH
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import changelog_position
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.schema.lake_schema import changelog_properties
-from cdc_core.lake.stores.changelog import Reached, append_changes, commit_time
+from cdc_core.lake.stores.changelog import append_changes, commit_time
 from cdc_core.lake.stores.stream_table import StreamTable
 
 _ANY = 2**62  # greater than any LSN

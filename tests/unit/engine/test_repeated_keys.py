@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.lake.reduce.multiset import arrivals
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.slice.order import Replay, WrittenFiles
 from cdc_core.lake.slice.reports import QuarantineReport
-from cdc_core.lake.stores.changelog import Reached
 from cdc_core.quality.options import QualityOptions
 from cdc_core.quality.rules import KEY_UNIQUE
 from cdc_core.schema.fingerprint import Fingerprint

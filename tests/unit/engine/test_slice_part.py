@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from cdc_core.errors import LostFolderError
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.slice.jobs import fit_together
 from cdc_core.lake.slice.order import MergeOrder, SliceOrder, SpoolFiles, WrittenFiles
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.part import PartOutcome, bytes_of, cut, joined, large_among
-from cdc_core.lake.stores.changelog import Reached
 from cdc_core.schema.table import TableId
 from cdc_core.spark.tasks import balanced
 from tests.delta.source_model import KEYLESS, TABLE

@@ -10,12 +10,12 @@ import pytest
 from cdc_core.errors import TransientError
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.slice.append import Appended
 from cdc_core.lake.slice.lake_merge import LakeMerge
 from cdc_core.lake.slice.order import Replay, SliceOrder, WrittenFiles
 from cdc_core.lake.slice.outcome import Stopwatch
 from cdc_core.lake.slice.plan import AddFiles, Divide, Nothing, Plan, SurplusFirst, Whole
-from cdc_core.lake.stores.changelog import Reached
 from tests.delta.source_model import ROW, TABLE
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import change

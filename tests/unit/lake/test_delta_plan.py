@@ -17,7 +17,8 @@ from cdc_core.lake.positions import (
     reads_app,
     snapshot_app,
 )
-from cdc_core.lake.schema.lake_schema import check_names, holds, lake_properties, merge_schemas
+from cdc_core.lake.schema.casts import holds
+from cdc_core.lake.schema.lake_schema import check_names, lake_properties, merge_schemas
 from cdc_core.schema.table import TableId
 
 ID = TableId("public", "t")

@@ -17,9 +17,10 @@ from cdc_core.errors import CommitConflictError, InvariantError, TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from cdc_core.lake.positions import COMPLETE, LakePosition
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.slice.order import WrittenFiles
 from cdc_core.lake.slice.outcome import Applied
-from cdc_core.lake.stores.changelog import Reached, append_changes, commit_append
+from cdc_core.lake.stores.changelog import append_changes, commit_append
 from cdc_core.lake.stores.quarantine import write_quarantine
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.write.replace import commit_snapshot, prepare, write_rows
