@@ -56,7 +56,10 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """One table merged up to the round's LSN. ``waiting`` changes are in its quarantine after that."""
+    """One table merged up to the round's LSN. ``waiting`` changes are in its quarantine after that.
+
+    ``committed_us``: when its lake table was committed, in microseconds since 1970; 0 if unknown.
+    """
 
     table: TableId
     lsn: Lsn
@@ -68,6 +71,7 @@ class MergeReport:
     seconds: float
     check: CheckReport | None = None
     waiting: int = 0
+    committed_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

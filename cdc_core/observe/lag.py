@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LAG_BOUNDS = (
-    *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0),
-    *(2.2, 2.4, 2.6, 2.8, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0),
-    *(60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
+_DECADE = (
+    *(1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2.0, 2.2, 2.4, 2.7, 3.0),
+    *(3.3, 3.6, 3.9, 4.3, 4.7, 5.1, 5.6, 6.2, 6.8, 7.5, 8.2, 9.1),
 )
-"""Upper bounds in seconds: near where lags are, a quantile that is interpolated between two of them is within 10 %."""
+LAG_BOUNDS = (
+    *(round(factor * decade, 2) for decade in (0.1, 1.0, 10.0) for factor in _DECADE),
+    *(100.0, 200.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
+)
+"""Upper bounds in seconds: up to 100 s each is some 10 % above the one before, so that a quantile is within 10 %."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -130,18 +130,20 @@ class Batch:
         last = max(version.last for version in self.versions[table])
         return last if last[0] == self.open_lsn else None
 
-    def lags(self, tables: Collection[TableId], now_us: int) -> LagCounts:
-        """Return how long ago the complete transactions of these tables were committed.
+    def lags(self, committed_us: Mapping[TableId, int]) -> LagCounts:
+        """Return the time from the complete transactions of tables to the commits of their lake tables.
 
         Of a transaction that is divided among batches, the rows of the last one are counted.
         """
-        parts = [commits for table in tables for version in self.versions.get(table, ()) for commits in version.commits]
-        if not parts:
+        open_lsn, lags, changes = -1 if self.open_lsn is None else self.open_lsn, [], []
+        for table, at_us in committed_us.items():
+            for commits in (each for version in self.versions.get(table, ()) for each in version.commits):
+                is_complete = commits.lsns != open_lsn
+                lags.append(at_us - commits.times_us[is_complete])
+                changes.append(commits.rows[is_complete])
+        if not lags:
             return LagCounts()
-        lsns, times, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
-        is_complete = lsns != (-1 if self.open_lsn is None else self.open_lsn)
-        lags = np.maximum(now_us - times[is_complete], 0) / 1e6
-        return LagCounts.of(lags, rows[is_complete])
+        return LagCounts.of(np.maximum(np.concatenate(lags), 0) / 1e6, np.concatenate(changes))
 
     def only_inserts(self, table: TableId) -> bool:
         """Whether all of the table's rows are inserts of one table version and of complete transactions."""

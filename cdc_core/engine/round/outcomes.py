@@ -25,6 +25,7 @@ def merge_report(outcome: SliceOutcome, applied: Applied) -> MergeReport:
         sum(outcome.timings.seconds.values()),
         outcome.done.check,
         0 if quarantined is None else quarantined.waiting,
+        applied.committed_us,
     )
 
 

@@ -279,14 +279,13 @@ class StreamRun:
             self._sink.append(batch, lsn)
         else:
             self._sink.note_renamed()
-        durable_us = now_us()
         if batch is not None:
             self._note_durable(batch, time.monotonic() - started)
         report = self._sink.merge() if has_work else None
         if batch is not None:
             self._reader.done(batch)
         if report is not None and (report.merges or report.failed):
-            lags = None if batch is None else batch.lags([merge.table for merge in report.merges], durable_us)
+            lags = None if batch is None else batch.lags({m.table: m.committed_us for m in report.merges})
             self._note(replace(report, lag_bytes=self._lag_bytes(), lag_seconds=self._lag_seconds(), lags=lags))
 
     def _note_durable(self, batch: Batch, seconds: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from cdc_core.clock import now_us
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.reports import QuarantineReport
@@ -17,13 +18,17 @@ from cdc_core.schema import DeltaFeature, TableId
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The changes that a slice made to its lake table. ``events`` is its number of change rows."""
+    """The changes that a slice made to its lake table. ``events`` is its number of change rows.
+
+    Made as soon as they are committed: ``committed_us`` is that time, in microseconds since 1970 by the task's clock.
+    """
 
     version: int
     events: int
     inserted: int
     updated: int
     deleted: int
+    committed_us: int = field(default_factory=now_us, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,14 +30,14 @@ def scraped(metrics):
 def test_prometheus_gets_a_histogram():
     metrics = ConnectorMetrics("shop")
     assert scraped(metrics) == {}
-    lags = LagCounts.of(np.array([0.1, 0.11, 1e6]), np.array([1, 2, 4]))
+    lags = LagCounts.of(np.array([0.1, 0.101, 1e6]), np.array([1, 2, 4]))
     metrics.round(1, 0, 0, **NONE, lags=lags)
     metrics.round(1, 0, 0, **NONE)
     metrics.round(1, 0, 0, **NONE, lags=lags)
     found = scraped(metrics)
-    assert (found["bucket", "0.1"], found["bucket", "0.2"], found["bucket", "86400.0"]) == (2, 6, 6)
+    assert (found["bucket", "0.1"], found["bucket", "0.11"], found["bucket", "86400.0"]) == (2, 6, 6)
     assert found["bucket", "+Inf"] == found["count", None] == 14
-    assert found["sum", None] == pytest.approx(2 * (0.1 + 0.22 + 4e6))
+    assert found["sum", None] == pytest.approx(2 * (0.1 + 0.202 + 4e6))
 
 
 def quantile(lags, share):
@@ -49,7 +49,7 @@ def quantile(lags, share):
     return low + (LAG_BOUNDS[place] - low) * (share * sums[-1] - below) / (sums[place] - below)
 
 
-@pytest.mark.parametrize("middle", [0.5, 1.0, 1.3, 2.5, 8.0])
+@pytest.mark.parametrize("middle", [0.2, 0.5, 1.0, 1.3, 2.5, 8.0, 20.0, 50.0])
 def test_a_quantile_is_within_ten_percent(middle):
     lags = np.random.default_rng(7).lognormal(np.log(middle), 0.3, 20_000)
     exact = float(np.quantile(lags, 0.95))
@@ -78,8 +78,10 @@ def test_a_batch_knows_how_old_its_complete_transactions_are():
     other = TableSchema(TableId("public", "people"), 2, ())
     batch.files_of(other).note(raw((6, 0.0)))
     batch.open_lsn = 9
-    lags = batch.lags([ORDERS, TableId("public", "absent")], 12_500_000)
+    other_lags = batch.lags({other.id: 1_000_000})
+    assert other_lags == LagCounts.of(np.array([1.0]), np.array([1]))
+    lags = batch.lags({ORDERS: 12_500_000, TableId("public", "absent"): 12_500_000})
     assert lags == LagCounts.of(np.array([2.5, 1.5]), np.array([2, 2]))
-    assert batch.lags([ORDERS], 0).seconds == 0.0  # a clock behind the server's
-    assert batch.lags([], 12_500_000) == LagCounts()
+    assert batch.lags({ORDERS: 0}).seconds == 0.0  # a clock behind the server's
+    assert batch.lags({}) == LagCounts()
     assert batch.last_commit(ORDERS) == 9 and batch.complete_to(ORDERS) == 7
