@@ -55,9 +55,10 @@ def copied(root: Path, target: Path) -> None:
     """Copy the files that git knows, as they are now."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, timeout=60)
     for name in listed.stdout.decode().split("\0"):
-        if name and (root / name).is_file():
+        if name and (root / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, target / name)
+            # ``wal2lake/pipelines`` is a link: without it a test would import another tree's.
+            shutil.copy2(root / name, target / name, follow_symlinks=False)
 
 
 def run_tests(tree: Path, tests: tuple[str, ...], seconds: float = SECONDS) -> int | None:

@@ -16,8 +16,6 @@ for pyspark.daemon it passes its pipes on to the server, which forks the daemon;
 from __future__ import annotations
 
 import atexit
-import ctypes
-import io
 import marshal
 import os
 import selectors
@@ -28,10 +26,9 @@ import sys
 import tempfile
 import threading
 import time
-import typing
 import weakref
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
@@ -39,7 +36,6 @@ from typing import IO, Any, NoReturn
 from tests.support.waits import patient
 
 _START_SECONDS = patient(120)
-_HUGE, _MADV_COLLAPSE = 2 << 20, 25
 # What a run that merges has loaded when it ends.
 _MODULES = (
     *("cdc_core.cli.program", "cdc_core.assemble", "cdc_core.lake.slice.task", "cdc_core.spark.session"),
@@ -266,28 +262,6 @@ def _ended_by(body: Callable[[], object]) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _do_first_things() -> None:
-    """Do in the server what each run does the first time: parse options and patterns, open libpq, lay out a table.
-
-    ``status`` of a server that does not answer does these, and starts no thread.
-    """
-    from cdc_core.cli import main
-    from tests.support.lake import lake_settings, write_properties
-
-    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        names = dict.fromkeys(("name", "topic.prefix", "slot.name", "publication.name"), "first")
-        account = dict.fromkeys(("database.user", "database.password", "database.dbname"), "first")
-        # Nothing answers at port 1.
-        server = {"database.hostname": "127.0.0.1", "database.port": "1", **account}
-        patterns = {"table.include.list": "public.*", "schema.include.list": "public"}
-        settings = {**names, **server, **patterns, **lake_settings(Path(folder))}
-        file = write_properties(Path(folder) / "connector.properties", settings)
-        mine, sys.argv = sys.argv, ["wal2lake", "status", str(file)]
-        with suppress(SystemExit):
-            main()
-        sys.argv = mine
-
-
 def _do_first_validation() -> None:
     """Import Great Expectations, which takes seconds, for every run."""
     from tqdm.std import tqdm
@@ -298,24 +272,6 @@ def _do_first_validation() -> None:
     library()
 
 
-def _collapse_pages() -> None:
-    """Have what was loaded lie in pages of 2 MB (Linux 6.1 and later; without effect before).
-
-    A fork copies an entry for each page, and its end removes them: half of what a run costs that does nothing. A page
-    of which a run changes a part is divided for that run alone.
-    """
-    advise = ctypes.CDLL(None, use_errno=True).madvise
-    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        fields = line.split()
-        if fields[1] != "rw-p" or (len(fields) > 5 and fields[5] != "[heap]"):
-            continue
-        begin, end = (int(part, 16) for part in fields[0].split("-"))
-        begin, end = -(-begin // _HUGE) * _HUGE, end // _HUGE * _HUGE
-        if begin < end:
-            advise(begin, end - begin, _MADV_COLLAPSE)
-
-
 if __name__ == "__main__":
     import importlib
 
@@ -323,15 +279,11 @@ if __name__ == "__main__":
         importlib.import_module(module)
     _do_first_validation()
     importlib.import_module("tests.support.lent_context").lend()
-    _do_first_things()
     threads = [(entry / "comm").read_text().strip() for entry in Path("/proc/self/task").iterdir()]
     # A fork takes one thread only. Arrow's allocator starts its own again by itself.
     assert len([name for name in threads if name != "jemalloc_bg_thd"]) == 1, f"{threads}"
     # What was imported is never collected in a child, which would copy its pages.
     __import__("gc").freeze()
-    # What nanobind registers for the end of a process empties these caches: two thousand pages copied, for nothing.
-    typing._cleanups.clear()  # type: ignore[attr-defined]
-    _collapse_pages()
     if name := _serve(sys.argv[1]):
         import runpy
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.deliberate_breaks import Break, judged, run_tests
+from tools.deliberate_breaks import ROOT, Break, copied, judged, run_tests
 
 ONE = Break("sum", "why", "made.py", "a + b", "a - b", ("test_made.py",))
 
@@ -40,6 +40,11 @@ def test_a_break_is_caught_where_its_test_fails_and_the_file_is_restored(tree: P
 
 def test_a_test_that_fails_anyway_proves_nothing(tree: Path):
     assert judged(ONE, tree, lambda tests: False) == "error: the test fails without the break"
+
+
+def test_a_link_to_a_folder_leads_into_the_copy(tmp_path: Path):
+    copied(ROOT, tmp_path)
+    assert (tmp_path / "wal2lake" / "pipelines" / "__init__.py").resolve() == tmp_path / "pipelines" / "__init__.py"
 
 
 def test_a_test_that_does_not_end_is_stopped(tree: Path):
