@@ -75,7 +75,7 @@ def _incremental(console: Console, connector: Connector, names: Sequence[str]) -
 
 def _say_range(report: RangeReport) -> None:
     key = report.range
-    done = f"{report.rows:,} rows in the lake table after {report.seconds:.1f} s"
+    done = f"{report.rows:,} rows in the lake table, read in {report.seconds:.1f} s"
     what = done if report.is_applied else f"not in the lake table: {report.reason}"
     facts: dict[str, Any] = {"rows": report.rows, "number": key.number, "ranges": key.count}
     event = "range written" if report.is_applied else "range not written"

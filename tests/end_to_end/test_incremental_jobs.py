@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cdc_core.engine.reports import Until
 from cdc_core.errors import TableError
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.incremental.reports import IncrementalProgress, RangeReport
+from cdc_core.spark import parallelism
 from tests.support.lake import difference, lake_path, lake_settings, rows, write_properties
 from tests.support.spark import test_session
 from tests.support.waits import patient, wait_until
@@ -60,13 +62,15 @@ def test_without_a_stream_a_job_reads_its_ranges_and_streams_until_they_are_writ
     pg.execute(database, "update notes set title = 'x' where id % 3 = 0; update notes set id = 1000 where id = 7")
     planned = connector.plan_incremental([NOTES, LINES])
     assert len(planned) > 4 and planned == connector.plan_incremental([NOTES, LINES]), "a plan is kept"
-    told, done = list[IncrementalProgress](), list[RangeReport]()
+    told, done, began = list[IncrementalProgress](), list[RangeReport](), time.monotonic()
     reports = connector.incremental_snapshot(
         ["public.notes", "public.lines"], test_session(), on_progress=told.append, on_range=done.append
     )
     assert [each.range for each in reports] == planned and all(each.is_applied for each in reports)
     assert sorted(each.range.name for each in done) == sorted(each.name for each in planned)
     assert sum(each.rows for each in reports) == 800
+    most = parallelism(test_session()) * (time.monotonic() - began)
+    assert 0 < sum(each.seconds for each in reports) <= most, "of their reading, without waits"
     assert difference(file, [NOTES, LINES]) == []
     heard = [text for text in caplog.messages if text.startswith("Incremental Snapshot")]
     kinds = [text.split(":")[0].split()[-1] for text in heard]

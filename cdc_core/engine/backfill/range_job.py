@@ -268,8 +268,7 @@ class RangeJob:
         self._moved_at = time.monotonic()
         for asked in gone:
             reason = discarded.get((asked.wanted.request, asked.wanted.number))
-            seconds = time.monotonic() - asked.began
-            asked.report = RangeReport(asked.key, asked.rows, reason is None, reason or "", seconds)
+            asked.report = RangeReport(asked.key, asked.rows, reason is None, reason or "", asked.seconds)
             if self._callbacks.on_range is not None:
                 self._callbacks.on_range(asked.report)
         self._tell(now=True)
@@ -304,7 +303,7 @@ class RangeJob:
             return unreadable(asked.key.table, read.ended)
         if read.is_altered:
             return self._tried(asked, TransientError(f"{asked.key.table} was altered while it was read.", "Try again."))
-        asked.is_staged, asked.rows = True, read.rows
+        asked.is_staged, asked.rows, asked.seconds = True, read.rows, read.seconds
         self._read_at[asked.key.table] = time.monotonic()
         self._moved_at = time.monotonic()
         return None
@@ -323,7 +322,7 @@ class RangeJob:
             if asked.is_staged
             else "it was not read"
         )
-        return RangeReport(asked.key, asked.rows, False, reason, time.monotonic() - asked.began)
+        return RangeReport(asked.key, asked.rows, False, reason, asked.seconds)
 
     def _tell(self, *, now: bool = False) -> None:
         """Tell the progress of each table, about once a second."""

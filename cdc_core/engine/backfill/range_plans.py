@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cdc_core.errors import CdcError, LockedError, SourceError, TableError
 from cdc_core.postgres import Source
@@ -101,7 +100,7 @@ def key_ranges(planned: Planned) -> list[KeyRange]:
 
 @dataclass(slots=True)
 class RequestedRange:
-    """One range under way: ``rows`` are those that were read; ``reading`` its reading, None before and after."""
+    """One range under way: ``rows`` were read in ``seconds``; ``reading`` is its reading, None before and after."""
 
     key: KeyRange
     wanted: RangeToRead
@@ -109,7 +108,7 @@ class RequestedRange:
     rows: int = 0
     is_staged: bool = False
     tries: int = 0
-    began: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
     retry_at: float = 0.0
     report: RangeReport | None = None
 

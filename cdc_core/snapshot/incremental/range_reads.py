@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -55,12 +56,14 @@ class Planned:
 class RangeRead:
     """The result of reading a range: ``rows`` that are staged, unless it ``ended`` the table or was ``is_altered``.
 
-    ``ended``: the table no longer exists, or has no key. ``is_altered``: the table was altered while it was read.
+    ``seconds``: from the beginning of the reading until they were staged. ``ended``: the table no longer exists, or has
+    no key. ``is_altered``: the table was altered while it was read.
     """
 
     rows: int = 0
     ended: ScanStatus | None = None
     is_altered: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ class RangeReads:
         return query.bounds_of(sample.rows[0])
 
     def _read(self, to_read: RangeToRead, instead_of: StagedFile | None) -> RangeRead:
+        began = time.monotonic()
         with self._lock:
             query = self._query(to_read.collection)
             if isinstance(query, ScanStatus):
@@ -221,7 +225,7 @@ class RangeReads:
                 return RangeRead(is_altered=True)
             self._staged.add(made.file, instead_of)
         failpoints.hit(failpoints.AFTER_STAGING)
-        return RangeRead(made.rows)
+        return RangeRead(made.rows, seconds=time.monotonic() - began)
 
     def _run(self, range_query: RangeQuery) -> RangeFile:
         spark, table = self._reader.spark(), range_query.query.table.id
