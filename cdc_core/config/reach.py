@@ -54,7 +54,7 @@ _LAKE = """
     wal2lake.merge.rewrite.max.bytes wal2lake.merge.index.max.bytes wal2lake.merge.part.max.bytes
     wal2lake.lake.history.minutes wal2lake.vacuum.hours wal2lake.lake.schema.changes wal2lake.lake.features
     wal2lake.lake.clustered.tables wal2lake.lake.row.tracking.tables wal2lake.lake.change.feed.tables
-    wal2lake.lake.commit.timestamps wal2lake.lake.catalog.database
+    wal2lake.lake.change.feed.hours wal2lake.lake.commit.timestamps wal2lake.lake.catalog.database
     wal2lake.lake.dropped.columns wal2lake.lake.delete.mode wal2lake.lake.delete.mode.hard
     wal2lake.lake.delete.mode.soft wal2lake.lake.delete.mode.history wal2lake.quality.enabled
     wal2lake.quality.failure.limit wal2lake.quality.quarantine.limit.rows wal2lake.quality.rules.path

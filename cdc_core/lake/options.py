@@ -147,6 +147,15 @@ class LakeOptions:
         parse=NumberByTable.parse_tables,
         names=Named.CAPTURED,
     )
+    lake_change_feed_hours: int = option(
+        "wal2lake.lake.change.feed.hours",
+        24,
+        "How long the changes of a table with a change data feed can be read, so that a stream reader which was away "
+        "continues; as long as wal2lake.lake.history.minutes at least. Only log entries and files of changes are kept "
+        "for this time, no replaced data files: earlier versions of the table cannot be read for longer. A table whose "
+        "own property delta.logRetentionDuration is longer keeps them for that time.",
+        parse=at_least(0),
+    )
     lake_commit_timestamps: bool = option(
         "wal2lake.lake.commit.timestamps",
         False,

@@ -33,6 +33,7 @@ from tests.support.sampling import examples
 from tests.support.spark import change, change_schema, row_type
 from tests.support.spark import lake_schema as bare_schema
 from tests.support.truncates import prepared
+from tests.support.waits import patient
 
 pytestmark = pytest.mark.spark
 
@@ -211,6 +212,58 @@ def assert_difference(path: str, version: int, told: list[dict[str, Any]], *, is
         assert (lost, new) == (before - after, after - before), version
     else:
         assert lost.total() == new.total() and not lost & new, version
+
+
+def test_a_stream_that_was_away_continues_while_its_changes_are_kept(spark: Any, tmp_path: Path) -> None:
+    """Replaced data files go after the history, log entries and files of changes after the hours of the feed."""
+    columns = (Column("id", PgType(20, "int8"), optional=False), Column("v", PgType(25, "text")))
+    table = TableSchema(TableId("public", "t"), 1, columns, primary_key=("id",))
+    side = OneTable(tmp_path, table, row_type(id=pa.int64(), v=pa.string()))
+    side.snapshot(1, [{"id": key, "v": "read"} for key in range(4)], lsn=1, schema_version=1)
+    lake = DeltaTable.open(side.lake)
+    assert lake is not None
+    FeaturePolicy(fed=("public.t",), feed_hours=2).enable_missing(lake, table)
+    assert lake.definition.log_minutes == 120
+    first, told, lsn = lake.version + 1, list[dict[str, Any]](), 10
+
+    def change_rows(count: int) -> None:
+        nonlocal lsn
+        for _ in range(count):
+            lsn += 1
+            row = {"id": lsn % 4, "v": str(lsn), "__rescued": None}
+            new = {"id": lsn, "v": "new", "__rescued": None}
+            side.append([change("u", lsn, 0, row, row), change("c", lsn, 1, None, new)], whole=lsn)
+            assert side.merge(lsn, token=1).applied is not None
+
+    def read_on() -> set[int]:
+        told.clear()
+        reader = spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", first)
+        stream = reader.load(side.lake).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = stream.foreachBatch(lambda rows, _: told.extend(pa.table(rows.toArrow()).to_pylist()))
+        query.trigger(availableNow=True).start().awaitTermination(patient(120))
+        return {row["_commit_version"] for row in told}
+
+    def age(minutes: int) -> None:
+        lake.refresh()
+        lake.raw().create_checkpoint()
+        for path in Path(side.lake).rglob("*"):
+            os.utime(path, (path.stat().st_mtime - 60 * minutes,) * 2)
+        old = dict.fromkeys(lake.removed, 1)
+        lake.removed.update(old)
+        clean(lake, history_minutes=15)
+
+    change_rows(2)
+    assert read_on() == {first, first + 1}
+    change_rows(3)
+    replaced = [file for version in (first + 1, first + 2) for file in Path(side.lake).glob("*.parquet")]
+    age(60)
+    assert len(set(replaced)) > len(list(Path(side.lake).glob("*.parquet"))) == len(lake.files)
+    assert read_on() == {first + 2, first + 3, first + 4} and len(told) == 3 * 3
+    change_rows(1)
+    age(180)
+    change_rows(1)
+    with pytest.raises(Exception, match="DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE"):
+        read_on()
 
 
 def test_merges_feed_the_tables_that_are_configured_so_and_old_files_go(tmp_path: Path) -> None:

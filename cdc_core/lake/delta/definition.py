@@ -12,6 +12,7 @@ names follow from the definition alone (``replaced``).
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +39,11 @@ _ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
 _SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
 ID, PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"
+LOG_KEPT = "delta.logRetentionDuration"
+_INTERVAL, _MINUTES = (
+    re.compile(r"interval (\d+) (minute|hour|day|week)s?"),
+    {"minute": 1, "hour": 60, "day": 1440, "week": 10080},
+)
 _FEATURE_VERSIONS = (3, 7)
 _FOR_READERS = frozenset({VECTORS, MAPPING, WIDENING, NTZ, "v2Checkpoint"})
 # The features that a table of this version or a later one has without naming them.
@@ -112,6 +118,16 @@ class Definition:
         """Whether a commit has its changes in files of their own (``apply/change_feed``)."""
         is_known = CHANGE_FEED in self.writers or self.versions[1] < _FEATURE_VERSIONS[1]
         return is_known and self.properties.get(_FEED_ENABLED) == "true"
+
+    @property
+    def log_minutes(self) -> int | None:
+        """How long entries of the log are kept; None if that is not known, which is Delta's default."""
+        told = _INTERVAL.fullmatch(self.properties.get(LOG_KEPT, "").lower())
+        return None if told is None else int(told[1]) * _MINUTES[told[2]]
+
+    def with_log_kept(self, minutes: int) -> Definition:
+        """Return the definition of a table that keeps the entries of its log for so long."""
+        return self.with_properties({LOG_KEPT: f"interval {minutes} minutes"})
 
     @property
     def shows_changes(self) -> bool:

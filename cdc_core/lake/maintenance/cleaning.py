@@ -28,6 +28,8 @@ _TIMES, _MORE_BYTES = 2, 1 << 20
 # Checkpoints this share of the history apart are kept for time travel; of a table that changes all the time each may be
 # larger than the data, because it names all files that were replaced within the retention.
 _CHECKPOINTS = 1 / 3
+# Of a log that is kept for longer than versions can be read, for readers of changes.
+_CHECKPOINTS_OF_CHANGES = 1 / 24
 # The second is what a run left that was killed while it made a commit.
 _TEMPORARY = re.compile(r"deletion_vector_[0-9a-f-]+\.bin|_commit_[0-9a-f-]+\.json\.tmp")
 _DATA = re.compile(r".+\.parquet")
@@ -39,13 +41,14 @@ _log = logging.getLogger(__name__)
 def clean(table: DeltaTable, history_minutes: int) -> None:
     """Remove log entries older than ``history_minutes``, and replaced data files that are not kept (``_Retention``).
 
-    Of checkpoints few are left. Data files that no commit references are not removed.
+    Of checkpoints few are left. Data files that no commit references are not removed. Files of changes are kept for as
+    long as entries of the log, by which they are read.
     """
-    kept = _Retention.of(table, history_minutes)
+    kept, log_minutes = _Retention.of(table, history_minutes), _log_minutes(table)
     _clean_log(table)
-    _thin_checkpoints(table, 60 * history_minutes * _CHECKPOINTS)
+    _thin_checkpoints(table, 60 * max(history_minutes * _CHECKPOINTS, log_minutes * _CHECKPOINTS_OF_CHANGES))
     _remove(table, kept, {_TEMPORARY: _UNNAMED_HOURS, _DATA: None})
-    _remove_changes(table, kept.most_minutes)
+    _remove_changes(table, max(kept.most_minutes, log_minutes))
     table.forget_removed(1000 * (time.time() - 60 * kept.most_minutes))
 
 
@@ -54,7 +57,8 @@ def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
     kept = _Retention.of(table, history_minutes)
     oldest = max(-(-kept.most_minutes // 60), unnamed_hours)
     _clean_log(table, checkpoint=True)
-    return _remove(table, kept, {_TEMPORARY: oldest, _DATA: oldest}) + _remove_changes(table, kept.most_minutes)
+    changes = _remove_changes(table, max(kept.most_minutes, _log_minutes(table)))
+    return _remove(table, kept, {_TEMPORARY: oldest, _DATA: oldest}) + changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,10 @@ class _Retention:
     def is_over(self, seconds: float, octets: int) -> bool:
         """Whether a file that was replaced so long ago goes, with the bytes of those replaced since and its own."""
         return seconds >= 60 * (self.minutes if octets > self.octets else self.most_minutes)
+
+
+def _log_minutes(table: DeltaTable) -> int:
+    return table.definition.log_minutes or 0
 
 
 def _remove_changes(table: DeltaTable, minutes: int) -> int:

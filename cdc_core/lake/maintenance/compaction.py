@@ -29,6 +29,7 @@ _CLASSES = 3
 _FILES, _MIN, _MAX = 16, 8, 20
 _MEMORY_BYTES = 256 << 20
 _CLEAN_EVERY = 100
+_LONG_MINUTES, _LONG_TIMES = 120, 5
 # A pass of more bytes takes longer than the Spark job that runs it beside the rounds (``maintain_behind``).
 _AT_ONCE_BYTES = 2 << 20
 
@@ -162,7 +163,9 @@ def _has_worn(table: DeltaTable) -> bool:
 
 
 def _clean_in_turn(table: DeltaTable, since: int, history_minutes: int) -> None:
-    if history_minutes and is_its_turn(table, since, _CLEAN_EVERY):
+    # Cleaning lists the log, and what it removes of a long one is few.
+    is_long = (table.definition.log_minutes or 0) > _LONG_MINUTES
+    if history_minutes and is_its_turn(table, since, _CLEAN_EVERY * (_LONG_TIMES if is_long else 1)):
         clean(table, history_minutes)
 
 

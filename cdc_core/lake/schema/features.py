@@ -79,7 +79,8 @@ class FeaturePolicy:
     """``wal2lake.lake.features``, and the bytes of data files above which ``auto`` does not rewrite them.
 
     ``clustered``: patterns of the tables that are clustered by their key, ``tracked`` of those with row tracking,
-    ``fed`` of those with a change data feed. ``commit_timestamps``: for all tables.
+    ``fed`` of those with a change data feed, which can be read for ``feed_hours`` at least. ``commit_timestamps``: for
+    all tables.
     """
 
     features: LakeFeatures = LakeFeatures.AUTO
@@ -87,6 +88,7 @@ class FeaturePolicy:
     clustered: tuple[str, ...] = ()
     tracked: tuple[str, ...] = ()
     fed: tuple[str, ...] = ()
+    feed_hours: int = 0
     commit_timestamps: bool = False
 
     @classmethod
@@ -98,6 +100,7 @@ class FeaturePolicy:
             options.lake_clustered_tables,
             options.lake_row_tracking_tables,
             options.lake_change_feed_tables,
+            options.lake_change_feed_hours,
             options.lake_commit_timestamps,
         )
 
@@ -138,8 +141,16 @@ class FeaturePolicy:
         Raises CommitConflictError if another commit was made first.
         """
         missing, columns = self.missing(lake, table), self.cluster_by(lake, table)
-        if missing or (columns and lake.clustered_by != columns):
-            lake.commit(definition=enabled(lake, missing), clustered_by=columns if columns else None)
+        definition = self._with_feed_kept(enabled(lake, missing))
+        if missing or (columns and lake.clustered_by != columns) or definition is not lake.definition:
+            lake.commit(definition=definition, clustered_by=columns if columns else None)
+
+    def _with_feed_kept(self, definition: Definition) -> Definition:
+        """Return the definition of a table whose log has its changes for as long as they are to be read."""
+        minutes, kept = 60 * self.feed_hours, definition.log_minutes
+        if not definition.feeds_changes or kept is None or kept >= minutes:
+            return definition
+        return definition.with_log_kept(minutes)
 
     def _wants_metadata(self, lake: DeltaTable) -> bool:
         if self.features is LakeFeatures.AUTO:

@@ -17,6 +17,7 @@ from cdc_core.lake.delete_columns import COLUMNS, NAMES
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import plain_schema
+from cdc_core.lake.delta.definition import LOG_KEPT
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import META
 from cdc_core.lake.schema.casts import holds
@@ -31,7 +32,7 @@ def lake_properties(history_minutes: int) -> dict[str, str]:
     """Return the properties of a lake table for a retention of ``history_minutes``; 0 for Delta's defaults."""
     kept = {_CHECKPOINTS: str(_CHECKPOINT_INTERVAL)}
     if history_minutes:
-        kept["delta.logRetentionDuration"] = f"interval {history_minutes} minutes"
+        kept[LOG_KEPT] = f"interval {history_minutes} minutes"
         kept["delta.deletedFileRetentionDuration"] = f"interval {file_minutes(history_minutes)} minutes"
     return kept
 
