@@ -10,7 +10,7 @@ import pytest
 from cdc_core.decode.pgoutput.stream_state import MARK_SCHEMA, SortedSegment
 from cdc_core.engine.reading.continuity import Break, BrokenStreamError, CommitWatch, departure, judge, record_lost
 from cdc_core.engine.stream.confirmations import Confirmations
-from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, begin, read_stream
+from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamRecord, read_stream
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.replication.slot import SlotInfo
 from cdc_core.postgres.replication.stream_identity import StreamFacts, parse_history
@@ -141,7 +141,7 @@ def test_a_position_is_recorded_before_it_is_sent(tmp_path, monkeypatch) -> None
     path, sent, now = str(tmp_path / "__stream"), [], [100.0]
     monkeypatch.setattr("cdc_core.engine.stream.confirmations.time.monotonic", lambda: now[0])
     log = StreamLog(path, 60)
-    begin(log, RECORD, is_first=True)
+    log.begin(RECORD, is_first=True)
 
     def send(lsn: int) -> None:
         recorded = read_stream(path)

@@ -4,7 +4,7 @@ import pickle
 
 from cdc_core.config.connector import load
 from cdc_core.lake.delta.folder import delta_uri
-from cdc_core.lake.delta.storage import LOG_STORE, Location, Storage, copies_for, options_for, reach, spark_settings
+from cdc_core.lake.delta.storage import LOG_STORE, Location, Storage, copies_for, options_for
 from cdc_core.lake.paths import LakePaths
 from cdc_core.option import Secret
 from cdc_core.schema.table import TableId
@@ -72,6 +72,6 @@ def test_other_file_systems_are_left_alone(tmp_path):
     paths = LakePaths(str(tmp_path), "shop", MINIO)
     assert options_for(paths.lake(T)) is None
     assert options_for("s3://bucket/t", {"a": "b"}) == {"a": "b"}
-    assert spark_settings(str(tmp_path)) == {}
-    assert spark_settings("s3a://bucket/lake") == dict([LOG_STORE])
-    reach(None, str(tmp_path), MINIO)
+    assert Storage.spark_settings(str(tmp_path)) == {}
+    assert Storage.spark_settings("s3a://bucket/lake") == dict([LOG_STORE])
+    MINIO.reach(None, str(tmp_path))

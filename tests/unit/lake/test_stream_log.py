@@ -10,7 +10,7 @@ import pytest
 
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.stores import stream_log
-from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamReader, StreamRecord, begin, read_stream
+from cdc_core.lake.stores.stream_log import LastCommit, StreamLog, StreamReader, StreamRecord, read_stream
 from cdc_core.lsn import Lsn
 
 RECORD = StreamRecord(
@@ -104,23 +104,23 @@ def test_a_reader_does_not_take_one_lake_for_another(path: str, tmp_path: Path, 
 
 def test_a_new_epoch_has_no_position_of_the_one_before(path: str) -> None:
     log = opened(path)
-    first = begin(log, RECORD, is_first=True)
+    first = log.begin(RECORD, is_first=True)
     assert (first.epoch, first.confirmed, first.last, first.broken, first.gap) == (0, 0, None, "", "")
     log.confirm(Lsn(800), LastCommit(Lsn(790), 5, 6))
-    second = begin(opened(path), replace(RECORD, system_id="8"), is_first=True)
+    second = opened(path).begin(replace(RECORD, system_id="8"), is_first=True)
     assert read_stream(path) == second
     assert (second.epoch, second.confirmed, second.last, second.system_id) == (1, 0, None, "8")
 
 
 def test_what_a_lake_held_before_it_had_a_record_belongs_to_epoch_0(path: str) -> None:
-    assert begin(opened(path), RECORD, is_first=False).epoch == 1
-    assert begin(opened(path), RECORD, is_first=False).epoch == 2
+    assert opened(path).begin(RECORD, is_first=False).epoch == 1
+    assert opened(path).begin(RECORD, is_first=False).epoch == 2
 
 
 def test_an_epoch_is_later_than_what_the_lake_holds_whatever_the_record_says(path: str) -> None:
-    assert begin(opened(path), RECORD, is_first=True, after=3).epoch == 4
-    assert begin(opened(path), RECORD, is_first=False, after=4).epoch == 5
-    assert begin(opened(path), RECORD, is_first=False, after=2).epoch == 6
+    assert opened(path).begin(RECORD, is_first=True, after=3).epoch == 4
+    assert opened(path).begin(RECORD, is_first=False, after=4).epoch == 5
+    assert opened(path).begin(RECORD, is_first=False, after=2).epoch == 6
 
 
 def test_a_run_that_outlasts_its_successor_is_refused(path: str) -> None:
