@@ -33,14 +33,15 @@ from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition
 from cdc_core.lake.rows.run_files import Owner
+from cdc_core.lake.rows.shown import Reached
 from cdc_core.lake.rows.spool import Spool
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.schema.lake_schema import lake_schema
+from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.slice.lake_tables import LakeTables
-from cdc_core.lake.slice.order import MergeOrder, SliceOrder, SnapshotInForce, SpoolFiles, TargetSchema
+from cdc_core.lake.slice.order import MergeOrder, SliceOrder, SnapshotInForce, SpoolFiles
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.write import LakeWriter
-from cdc_core.lake.stores.changelog import Reached
 from cdc_core.lake.write.replace import commit_snapshot, prepare, write_rows
 from cdc_core.quality.options import QualityOptions
 from cdc_core.schema.pg_type import PgType
