@@ -65,6 +65,10 @@ class Columns:
         ready = conform(rows, self.schema)
         return ready if self.stored is self.schema else renamed(ready, self.stored)
 
+    def missing(self, rows: int) -> pa.Table:
+        """Return rows of a file that has none of the columns."""
+        return pa.Table.from_arrays([pa.nulls(rows, field.type) for field in self.schema], schema=self.schema)
+
     def names_in(self, parquet: pq.ParquetFile) -> list[str]:
         """Return the names of those columns that a file has."""
         have = set(parquet.schema_arrow.names)
@@ -98,15 +102,21 @@ class ParquetFiles:
 
         Few rows of a local file are read by their pages if it has a page index, others by their row groups.
         """
-        if self._folder.is_local and len(places) and file.rows >= PAGE_ROWS:
+        if not len(places):
+            return columns.missing(0)
+        if self._folder.is_local and file.rows >= PAGE_ROWS:
             with suppress(*NOT_READ):
                 pages = self._paged(file)
                 have = set(pages.names)
                 names = [name for name in columns.stored.names if name in have]
+                if not names:
+                    return columns.missing(len(places))
                 if pages.are_cheaper(names, places):
                     return columns.of(pages.read(names, places))
         with self.opened(file) as parquet:
             names, facts = columns.names_in(parquet), parquet.metadata
+            if not names:
+                return columns.missing(len(places))
             ends = np.cumsum([facts.row_group(number).num_rows for number in range(facts.num_row_groups)])
             group = np.searchsorted(ends, places, side="right")
             parts = []

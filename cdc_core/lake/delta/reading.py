@@ -61,7 +61,9 @@ class ReadOnce:
 
     def read_at(self, file: DataFile, places: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         """As ``Content.read_at``."""
-        rows = self._rows(file)
+        # The ids of a few rows are no reason to read the other columns.
+        is_of_rows = columns is None or not set(columns).isdisjoint(self.schema.names)
+        rows = self._rows(file) if is_of_rows else self._held.get(file.path)
         if rows is None:
             return self._content.read_at(file, places, columns)
         live = self.live(file)
