@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,7 +138,7 @@ class Batch:
         """
         open_lsn, lags, changes = -1 if self.open_lsn is None else self.open_lsn, [], []
         for table, at_us in committed_us.items():
-            for commits in (each for version in self.versions.get(table, ()) for each in version.commits):
+            for commits in chain.from_iterable(version.commits for version in self.versions.get(table, ())):
                 is_complete = commits.lsns != open_lsn
                 lags.append(at_us - commits.times_us[is_complete])
                 changes.append(commits.rows[is_complete])
