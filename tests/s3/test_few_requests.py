@@ -165,3 +165,42 @@ def test_small_vectors_are_in_the_log_and_other_readers_know_them(place, bucket,
         lines = [json.loads(line) for line in made.folder.content(f"_delta_log/{version:020}.json").splitlines()]
         kinds += [line["add"]["deletionVector"]["storageType"] for line in lines if "add" in line]
     assert kinds == ["i"] * 6 + ["u"]
+
+
+def test_checkpoints_are_made_of_what_the_workers_have_written(place, store):
+    """Two requests each, and other readers find in them what the log has."""
+    made = DeltaTable.create(place, IDS, {"delta.checkpointInterval": "10"})
+    workers = worker(place), worker(place)
+    for table in workers:
+        assert table.files == []
+    store.forget()
+    for number in range(1, 40):
+        table = workers[number % 2]
+        table.expect_newest()
+        table.commit([table.write(rows(number))], list(table.files)[:1] if number % 3 == 0 else [], txns={"a": number})
+    keys = [f"{each.kind} {each.key}" for each in store.requests()]
+    checkpoints = [key for key in keys if "checkpoint" in key]
+    assert len([key for key in checkpoints if key.startswith("PUT")]) == 8, checkpoints
+    # The first one begins without a checkpoint, and with the entry of the table's creation, which no worker has made.
+    entries = [key for key in keys if key.startswith("GET") and "_delta_log" in key and key not in checkpoints]
+    assert len(entries) <= 2, entries
+    assert len(checkpoints) <= 10, checkpoints
+    other = other_program(place)
+    assert other.version == 39 and other.txn("a") == 39
+    assert ids(place) == sorted(each for file in workers[1].files for each in table.read(file).column("id").to_pylist())
+    made.folder.delete([f"_delta_log/{number:020}.json" for number in range(30)])
+    assert ids(place) and other_program(place).version == 39
+
+
+def test_a_checkpoint_of_another_program_is_continued(place, store):
+    made = DeltaTable.create(place, IDS, {"delta.checkpointInterval": "10"})
+    for number in range(1, 6):
+        made.commit([made.write(rows(number))])
+    made.raw().create_checkpoint()
+    table = worker(place)
+    for number in range(6, 20):
+        table.expect_newest()
+        table.commit([table.write(rows(number))], txns={"a": number})
+    names = [name for name in table.folder.names("_delta_log") if ".checkpoint." in name]
+    assert sorted(int(name[:20]) for name in names) == [5, 9, 19]
+    assert ids(place) == list(range(1, 20)) and other_program(place).txn("a") == 19

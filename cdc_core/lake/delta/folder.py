@@ -87,6 +87,11 @@ class Folder:
         with self.open_output(name) as target:
             target.write(content)
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file of an object store, in place of one of this name if there is one. No copy of it is kept."""
+        assert self._remote is not None
+        self._remote.put(name, content)
+
     def create(self, name: str, content: bytes) -> bool:
         """Write a file if there is none of this name; returns whether it was written. It is complete or not there.
 

@@ -60,12 +60,12 @@ class Loaded:
 
         if self._ahead:
             version = self.version
-            if self._is_alone():
-                try:
-                    self._raw.load_as_version(version)
-                except (DeltaError, OSError) as error:
-                    raise unreadable_log(self._path, error) from None
-            else:
+            try:
+                if not self._is_alone():
+                    raise FileNotFoundError
+                self._raw.load_as_version(version)
+            except (DeltaError, OSError):
+                # The log may no longer have the entries that were not loaded.
                 self._load(version)
             self._ahead = 0
         return self._raw

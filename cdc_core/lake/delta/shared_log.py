@@ -22,6 +22,17 @@ class SharedLog:
         self._folder.save(f"{self._name}-{version}", lambda target: target.write(content))
         self._folder.keep_bound()
 
+    def put_checkpoint(self, version: int, content: bytes) -> None:
+        """Show the others the newest checkpoint."""
+        head = f"{version:020}".encode()
+        self._folder.save(f"{self._name}-checkpoint", lambda target: target.write(head + content))
+        self._folder.keep_bound()
+
+    def checkpoint(self) -> tuple[int, bytes]:
+        """Return the newest checkpoint that a worker has written: its version and content. Raises FileNotFoundError."""
+        content = self._folder.of(f"{self._name}-checkpoint").read_bytes()
+        return int(content[:20]), content[20:]
+
     def get(self, version: int) -> bytes:
         """Return an entry. Raises FileNotFoundError."""
         return self._folder.of(f"{self._name}-{version}").read_bytes()

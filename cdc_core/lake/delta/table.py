@@ -1,9 +1,8 @@
 """A Delta table without a JVM: its log through delta-rs, its data files through Arrow. Wraps ``deltalake``.
 
-delta-rs reads the log, and writes its checkpoints. Data files and the log's entries are written here: files by Arrow,
-with the statistics that pruning needs; an entry (``log_entry``) is created only if the log has none of its version. Two
-commits with one version would lose rows. A change of a table is one commit, whatever it does: files added, removed and
-marked, columns and features (``definition``), and its positions as ``txn`` actions (``positions``).
+delta-rs reads the log, and makes its checkpoints. Files are written by Arrow, with the statistics that pruning needs. A
+change of a table is one commit: files added, removed and marked, columns and features (``definition``), and positions
+as ``txn``. Its entry (``log_entry``) is created only if the log has none of its version: else rows would be lost.
 
 A commit is made on the version that this object has loaded. A commit that only adds files fails with
 ``CommitConflictError`` if another commit was made first that has one of the same ``txn`` ids, or changed the columns;
@@ -23,6 +22,7 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.errors import CommitConflictError, InvariantError
+from cdc_core.lake.delta.checkpoints import write_checkpoint
 from cdc_core.lake.delta.conform import plain_schema
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.definition import CLUSTERING, VECTORS, VECTORS_ENABLED, Definition
@@ -184,8 +184,7 @@ class DeltaTable:
     @property
     def definition(self) -> Definition:
         """The table's protocol, properties and columns, as its log has them."""
-        raw = self._loaded.facts
-        version = int(raw.version())
+        version = int((raw := self._loaded.facts).version())
         if self._defined is None or self._defined[0] is not raw or self._defined[1] != version:
             self._defined = raw, version, Definition.of(raw)
         return self._defined[2]
@@ -466,7 +465,8 @@ class DeltaTable:
 
     def _write_checkpoint(self) -> None:
         """Write a checkpoint if this version is due to have one."""
-        if (self.version + 1) % int(self.properties.get(_INTERVAL, _DEFAULT_INTERVAL)) == 0:
+        past = (self.version + 1) % int(self.properties.get(_INTERVAL, _DEFAULT_INTERVAL))
+        if not past and not write_checkpoint(self.folder, self.shared, self.version):
             self._load_newest()
             self._loaded.changeable().create_checkpoint()
 

@@ -1,7 +1,7 @@
 """Removes what is no longer needed: old log entries, replaced data files, and deletion vectors of earlier versions.
 
 A file is removed if no commit within the history refers to it, by the times at which the log removed it. delta-rs'
-VACUUM knows no files of vectors and refuses tables with most features, so it is used for the log only.
+VACUUM knows no files of vectors and refuses tables with most features, and to clean the log it loads it first.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from cdc_core.lake.schema.lake_schema import file_minutes
 # A file of vectors is written just before its commit, so one of this age that no commit names is not needed.
 _UNNAMED_HOURS = 24
 _LEAST_MINUTES = 15
+# Of entries of a log whose retention is not known: Delta's default.
+_KEPT_SECONDS = 30 * 86_400
 _TIMES, _MORE_BYTES = 2, 1 << 20
 # Checkpoints this share of the history apart are kept for time travel; of a table that changes all the time each may be
 # larger than the data, because it names all files that were replaced within the retention.
@@ -34,6 +36,7 @@ _CHECKPOINTS_OF_CHANGES = 1 / 24
 _TEMPORARY = re.compile(r"deletion_vector_[0-9a-f-]+\.bin|_commit_[0-9a-f-]+\.json\.tmp")
 _DATA = re.compile(r".+\.parquet")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
+_OF_VERSION, _DIGITS = re.compile(r"\d{20}\.(json|crc|checkpoint\..+)"), 20
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +48,7 @@ def clean(table: DeltaTable, history_minutes: int) -> None:
     long as entries of the log, by which they are read.
     """
     kept, log_minutes = _Retention.of(table, history_minutes), _log_minutes(table)
-    _clean_log(table)
-    _thin_checkpoints(table, 60 * max(history_minutes * _CHECKPOINTS, log_minutes * _CHECKPOINTS_OF_CHANGES))
+    _clean_log(table, history_minutes)
     _remove(table, kept, {_TEMPORARY: _UNNAMED_HOURS, _DATA: None})
     _remove_changes(table, max(kept.most_minutes, log_minutes))
     table.forget_removed(1000 * (time.time() - 60 * kept.most_minutes))
@@ -56,7 +58,8 @@ def vacuum(table: DeltaTable, history_minutes: int, unnamed_hours: int) -> int:
     """``clean``, and remove unreferenced files older than ``unnamed_hours``; returns the number of files removed."""
     kept = _Retention.of(table, history_minutes)
     oldest = max(-(-kept.most_minutes // 60), unnamed_hours)
-    _clean_log(table, checkpoint=True)
+    _write_checkpoint(table)
+    _clean_log(table, history_minutes)
     changes = _remove_changes(table, max(kept.most_minutes, _log_minutes(table)))
     return _remove(table, kept, {_TEMPORARY: oldest, _DATA: oldest}) + changes
 
@@ -99,34 +102,41 @@ def _remove_changes(table: DeltaTable, minutes: int) -> int:
     return len(gone)
 
 
-def _clean_log(table: DeltaTable, *, checkpoint: bool = False) -> None:
+def _write_checkpoint(table: DeltaTable) -> None:
     try:
-        raw = table.raw()
-        if checkpoint:
-            raw.create_checkpoint()
-        raw.cleanup_metadata()
+        table.raw().create_checkpoint()
     except DeltaError as error:
-        # Another writer's commit, or a reader's lock: cleaning is not urgent, the next attempt follows.
+        # Another writer's commit, or a reader's lock: it is not urgent, the next attempt follows.
         name = type(error).__name__
-        _log.warning("Old log entries of %s were not removed; the next attempt follows (%s).", table.path, name)
-    table.refresh()
+        _log.warning("No checkpoint of %s was written; the next attempt follows (%s).", table.path, name)
 
 
-def _thin_checkpoints(table: DeltaTable, seconds: float) -> None:
-    """Remove checkpoints that are less than ``seconds`` after another; the newest two stay.
+def _clean_log(table: DeltaTable, history_minutes: int) -> None:
+    """Remove what the log has before its newest checkpoint of a version that need not be read, and most ones since.
 
-    A version is then read from an earlier checkpoint on: the log has all entries since the oldest.
+    Needed are those of the history, and of the table's own retention of entries. Checkpoints that are less than a share
+    of the time after another go, but the newest two: a version is then read from an earlier one on, for all entries are
+    there.
     """
-    checkpoints = sorted(
-        (changed, name) for name, changed, _ in table.folder.listed(LOG) if _CHECKPOINT.fullmatch(name)
-    )
-    before, gone = -math.inf, list[str]()
+    log_minutes = _log_minutes(table)
+    seconds = 60 * max(history_minutes, log_minutes) if log_minutes else _KEPT_SECONDS
+    apart = 60 * max(history_minutes * _CHECKPOINTS, log_minutes * _CHECKPOINTS_OF_CHANGES)
+    listed, now = table.folder.listed(LOG), time.time()
+    checkpoints = sorted((changed, name) for name, changed, _ in listed if _CHECKPOINT.fullmatch(name))
+    made = {name[:_DIGITS]: changed for name, changed, _ in listed if name.endswith(".json")}
+    old = [name for changed, name in checkpoints if made.get(name[:_DIGITS], changed) < now - seconds]
+    first = max(old, default="")[:_DIGITS]
+    gone = [name for name, _, _ in listed if _OF_VERSION.fullmatch(name) and name[:_DIGITS] < first]
+    before = -math.inf
     for changed, name in checkpoints[:-2]:
-        if changed < before + seconds:
-            gone.append(f"{LOG}/{name}")
+        if name[:_DIGITS] < first:
+            continue
+        if changed < before + apart:
+            gone.append(name)
         else:
             before = changed
-    table.folder.delete(gone)
+    table.folder.delete([f"{LOG}/{name}" for name in gone])
+    table.refresh()
 
 
 def _remove(table: DeltaTable, kept: _Retention, unnamed_hours: Mapping[re.Pattern[str], int | None]) -> int:
