@@ -209,11 +209,10 @@ class StreamRun:
         """
         if self._hooks.on_start is not None:
             self._hooks.on_start()
-        has_more = False
         while True:
             self._wait_for_turn(works=True)
             self._heartbeat()
-            batch = self._reader.next_batch(0.0 if has_more else _POLL_SECONDS)
+            batch = self._reader.next_batch(_POLL_SECONDS)
             if batch is not None:
                 self._round(batch)
             else:
@@ -222,7 +221,7 @@ class StreamRun:
                     self._round(None)
             self._confirmations.tick()
             reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
-            has_more = self._step()
+            self._step()
             self._tell_unmerged()
             if reason:
                 self._merge_rest()
