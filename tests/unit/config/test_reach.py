@@ -28,6 +28,7 @@ VALUES = {
     "wal2lake.dagster.checks": "merged=warn",
     "wal2lake.quality.failure.limit": "0.5",
     "offset.mismatch.strategy": "trust_slot",
+    "wal2lake.catalogs": "glue",
 }
 
 
