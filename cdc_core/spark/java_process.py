@@ -79,6 +79,8 @@ def _end(seconds: float) -> None:
         _java.is_on = False
         _java.late.update(thread for thread in threading.enumerate() if thread is not threading.current_thread())
         started, _java.started = _java.started, []
+    if started:
+        _ask_no_more()
     for process in started:
         with suppress(OSError):
             if process.stdin is not None:
@@ -88,3 +90,12 @@ def _end(seconds: float) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _ask_no_more() -> None:
+    """Let py4j's thread not report objects that are no longer used to a Java that ends: it would log a stack."""
+    from pyspark import SparkContext  # a command without Spark does not load it
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway._gateway_client.is_connected = False

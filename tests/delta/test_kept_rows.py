@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cdc_core.errors import TableError
 from cdc_core.lake.apply.change_feed import change_files
-from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.apply.next_content import KeptRows
+from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_columns import COLUMNS
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.row_count import row_count
@@ -27,6 +27,7 @@ from cdc_core.schema.table import TableSchema
 from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.spark import POSITION, change_schema, lake_rows, row_type
+from tests.support.truncates import applied, prepared
 from tests.unit.lake.test_delete_modes_model import MODES, assert_history, assert_soft
 
 SEED = int(os.environ.get("WAL2LAKE_SEED", "20261121"))
@@ -70,11 +71,12 @@ class Reader:
 
     def change(self, changes: list[dict[str, Any]]) -> None:
         lake = prepare_lake(self.path, lake_schema(ROW, self.mode), TABLE.id, 1)
-        made = prepare(pa.Table.from_pylist(changes, schema=change_schema(ROW)), self.table, lake.schema)
-        rewrite = apply(lake, made)
+        changed = pa.Table.from_pylist(changes, schema=change_schema(ROW))
+        lake.enable_vectors()
+        rewrite = applied(lake, prepared(changed, self.table, lake.schema), changed, Ways(0))
         added = [lake.write(part) for part in rewrite.rows]
-        changes_made = change_files(lake, added, rewrite.removed, (), self.table.row_key)
-        lake.commit(added, rewrite.removed, changes=changes_made)
+        changes_made = change_files(lake, added, rewrite.removed, rewrite.marked, self.table.row_key)
+        lake.commit(added, rewrite.removed, marked=rewrite.marked, changes=changes_made)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

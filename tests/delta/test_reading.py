@@ -4,11 +4,8 @@ import re
 import shutil
 from pathlib import Path
 
-import deltalake
-import polars
 import pyarrow as pa
 import pytest
-from deltalake import QueryBuilder
 
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
@@ -85,42 +82,6 @@ def test_a_table_that_was_created_again_has_no_version_of_the_round(base):
 def test_polars(base):
     names = run(block("QueryBuilder"), base)
     assert sorted(run(block("polars"), base, **names)["orders"]["id"].to_list()) == [1, 2]
-
-
-@pytest.mark.spark
-def test_which_features_each_reader_supports(spark, tmp_path):
-    """As docs/schema-changes.md says: row by row, or by a refusal."""
-    made = {}
-    for feature, setting in (
-        ("deletion vectors", "delta.enableDeletionVectors' = 'true"),
-        ("column mapping", "delta.columnMapping.mode' = 'name"),
-        ("type widening", "delta.enableTypeWidening' = 'true"),
-    ):
-        path = made[feature] = str(tmp_path / feature.replace(" ", "_"))
-        spark.sql(f"create table delta.`{path}` (id bigint, n int, v string) using delta tblproperties ('{setting}')")
-        spark.sql(f"insert into delta.`{path}` select id, int(id), 'v' || id from range(1000)")
-        spark.sql(f"delete from delta.`{path}` where id % 7 = 0")
-        if feature == "column mapping":
-            spark.sql(f"alter table delta.`{path}` rename column v to w")
-        if feature == "type widening":
-            spark.sql(f"alter table delta.`{path}` alter column n type bigint")
-    readers = {
-        "QueryBuilder": lambda path: pa.table(
-            QueryBuilder().register("t", deltalake.DeltaTable(path)).execute("select * from t")
-        ),
-        "polars": lambda path: polars.scan_delta(path).collect().to_arrow(),
-    }
-    page = (PAGE.parent / "schema-changes.md").read_text(encoding="utf-8")
-    for feature, path in made.items():
-        rows = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
-        _, builder, _, frame = (cell.strip() for cell in re.findall(rf"\| {feature} \|(.*)\|", page)[0].split("|"))
-        for reader, said in (("QueryBuilder", builder), ("polars", frame)):
-            try:
-                found = readers[reader](path)
-                reads = sorted(zip(*(column.to_pylist() for column in found.columns), strict=True)) == rows
-            except Exception:
-                reads = False
-            assert reads is (said == "yes"), (feature, reader)
 
 
 @pytest.mark.spark
