@@ -220,8 +220,9 @@ class StreamRun:
                 if self._sink.has_backlog(Lsn(self._tally.complete)):
                     self._round(None)
             self._confirmations.tick()
-            reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
             self._step()
+            # After the step: it takes the signals that are there, and a run that ends when it is idle must see them.
+            reason = self._stop_reason(until, was_idle=batch is None or not batch.rows)
             self._tell_unmerged()
             if reason:
                 self._merge_rest()

@@ -92,6 +92,33 @@ def test_what_a_round_left_is_merged_before_the_run_ends(
     assert sink.rests == (left if stops else 0), "a run that is asked to stop leaves it to the next one"
 
 
+class Asked(Recorder):
+    """A sink for which a signal waits: its work begins with the first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    @property
+    def is_busy(self) -> bool:  # type: ignore[override]
+        return 0 < self.steps < 5
+
+    def between_rounds(self, passed: int) -> bool:
+        self.steps += 1
+        return False
+
+
+def test_a_run_that_ends_when_it_is_idle_does_first_what_a_waiting_signal_asks_for(tmp_path: Path) -> None:
+    """However slow its start was: the silence is longer than asked for before the first step."""
+    stream, sink = FakeStream(), Asked()
+    stream.wal_end = 5_000
+    with reader(stream, tmp_path) as reading:
+        confirmations = Confirmations(lambda lsn: None)
+        run = StreamRun(reading, sink, confirmations, 0, Lsn(5_000), lambda: Lsn(5_000))
+        assert run.run(Until(idle_seconds=0, max_seconds=10)).stopped_by == "idle"
+    assert sink.steps == 5
+
+
 class Clock:
     """Time that passes only where something takes time."""
 
