@@ -22,7 +22,7 @@ A snapshot   A ``ReadTarget`` is the table that is read into: tasks write ``Rang
 Comparison   ``Records`` decides what is compared of a table (``Target``). A ``TableComparison`` compares it with the
              rows of a ``SourceRead`` under a snapshot (``ShownBySource``), and the changes that only the slot has
              (``ChangesInSlot``): ``DifferentRows``, with ``Differences`` (``State``, ``KeyList``). ``KeyedRepair``
-             writes rows that were read again. ``ChangelogCheck`` returns what is wrong with a changelog
+             reads rows again and writes them. ``ChangelogCheck`` returns what is wrong with a changelog
              (``ChangelogFound``).
 Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``); ``RoundLog``
              of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``); ``SchemaLog`` of schema

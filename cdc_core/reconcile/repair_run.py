@@ -83,14 +83,16 @@ class RepairRun:
 
     def _written(self, table: TableSchema, judged: DifferentRows) -> tuple[dict[Key, str], DifferentRows]:
         """Return the keys that were not written, with the reasons, and what differs among the keys afterwards."""
-        assert judged.keys is not None
+        different = judged.keys
+        if different is None:
+            return {}, judged
         target = self._comparisons.records.target(table)
         rows = RowsAgain(self._connection, self._comparisons.slot, self._comparisons.plan.of(target))
-        left = self._repair.write(target, rows, judged)
+        left = self._repair.write(target, rows, different)
         # All rows that still differ are reported, each with the reason from its attempt.
         naming_all = replace(self._comparisons, limit=judged.found.count)
         with SourceView.open(self._source, self._bounds) as view, naming_all.open(table, view) as comparison:
-            return left, comparison.compare_keys(judged.keys)
+            return left, comparison.compare_keys(different.keys)
 
     def _without_key(self, table: TableSchema, result: TableResult) -> TableResult:
         """Compare the rows again, write those that differ, and compare them once more."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.compare.between import ChangesInSlot, stored_changes
-from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.rows import KeyedColumns
 from cdc_core.lake.compare.target import Target
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.table import DeltaTable
@@ -17,7 +16,6 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import expired_app
 from cdc_core.lake.reduce.latest import Upserts, image_schema, numbered_keys
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import is_op
 from cdc_core.lake.stores.changelog import between as changes_between
 from cdc_core.lake.stores.changelog import files_between
@@ -39,12 +37,12 @@ def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiti
     """
     table, compared = target.table.id, target.compared
     changelog = DeltaTable.open(paths.changelog(table))
-    if compared.key is None or changelog is None or table in waiting.altered:
+    if not isinstance(compared, KeyedColumns) or changelog is None or table in waiting.altered:
         return None
     low = int(since) if isinstance(since, Lsn) else 0
     if low < target.version.read_at or changelog.txn(expired_app(scope, table)) is not None:
         return None
-    parts, rows = [_none(compared)], EpochRows.of(changelog, scope)
+    parts, rows = [compared.key_schema.empty_table()], EpochRows.of(changelog, scope)
     for file in files_between(rows, low, _LAST):
         change_rows = changes_between(rows.read(file), low, _LAST)
         if isinstance(since, datetime):
@@ -58,24 +56,9 @@ def keys_since(target: Target, paths: LakePaths, scope: str, since: Since, waiti
         if is_op(change_rows, "t").any():
             return None
         parts.append(_keys_of(conform(change_rows, target.typer.change_schema), compared))
-    return distinct(pa.concat_tables(parts).combine_chunks(), compared)
+    return compared.distinct(pa.concat_tables(parts).combine_chunks())
 
 
-def distinct(keys: pa.Table, compared: Compared) -> pa.Table:
-    """Return each key once."""
-    assert compared.key is not None
-    if not keys.num_rows:
-        return keys
-    _, codes = KeyIndex.of(compared.key, keys)
-    return keys.take(pa.array(np.unique(codes, return_index=True)[1]))
-
-
-def _none(compared: Compared) -> pa.Table:
-    assert compared.key is not None
-    return pa.schema([compared.schema.field(name) for name in compared.key.read]).empty_table()
-
-
-def _keys_of(changes: pa.Table, compared: Compared) -> pa.Table:
-    assert compared.key is not None
+def _keys_of(changes: pa.Table, compared: KeyedColumns) -> pa.Table:
     upserts = Upserts.of(changes, compared.key, image_schema(compared.schema))
     return numbered_keys(changes, compared.key, upserts, is_op(changes, "d"))[1]

@@ -18,6 +18,7 @@ from cdc_core.lake.compare.differences import ChangelogFound, KeyList
 from cdc_core.lake.compare.judge import after_truncate, touched_keys
 from cdc_core.lake.compare.key_texts import key_list
 from cdc_core.lake.compare.lake_side import LakeSide
+from cdc_core.lake.compare.rows import KeyedColumns
 from cdc_core.lake.compare.target import Target
 from cdc_core.lake.compare.versions import wrong_versions
 from cdc_core.lake.delete_columns import CURRENT, POSITION
@@ -66,19 +67,20 @@ def check_changelog(target: Target, paths: LakePaths, scope: str, limit: int, mo
     result = ChangelogFound(len(events), doubled)
     if changelog.txn(expired_app(scope, target.table.id)) is not None:
         return replace(result, reason="old changes were removed from it")
-    if target.compared.key is None:
+    compared = target.compared
+    if not isinstance(compared, KeyedColumns):
         return replace(result, reason="the table has no key")
     quarantine = DeltaTable.open(paths.quarantine(target.table.id))
     try:
         changes = _merged_changes(target, rows)
-        result = replace(result, keys=_wrong_keys(target, rows, changes, quarantine, limit))
+        result = replace(result, keys=_wrong_keys(target, compared, rows, changes, quarantine, limit))
     except NotComparableError as error:
         return replace(result, reason=error.message)
     if CURRENT not in target.lake.schema.names or sum(file.size for file in target.lake.files) > most_bytes:
         return result
     refused = _sorted_positions([] if quarantine is None else map(quarantine.read, quarantine.files))
-    wrong = wrong_versions(target.lake, target.compared, changes, events, target.version.read_at, refused)
-    return replace(result, versions=key_list(wrong.keys, target.compared.key, limit), removed=wrong.removed)
+    wrong = wrong_versions(target.lake, compared, changes, events, target.version.read_at, refused)
+    return replace(result, versions=key_list(wrong.keys, compared.key, limit), removed=wrong.removed)
 
 
 def _require_none(target: Target) -> None:
@@ -112,15 +114,18 @@ def _merged_changes(target: Target, rows: EpochRows) -> pa.Table:
 
 
 def _wrong_keys(
-    target: Target, stored: EpochRows, changes: pa.Table, quarantine: DeltaTable | None, limit: int
+    target: Target,
+    compared: KeyedColumns,
+    stored: EpochRows,
+    changes: pa.Table,
+    quarantine: DeltaTable | None,
+    limit: int,
 ) -> KeyList:
     """Return the keys whose row is not the last state that the changes give it.
 
     Keys whose row was refused when it was read are not judged: the lake has no row of them since.
     """
-    compared, version = target.compared, target.version
-    key = compared.key
-    assert key is not None
+    version, key = target.version, compared.key
     reads = None
     if quarantine is not None:
         token = version.place.merge_token
@@ -131,10 +136,10 @@ def _wrong_keys(
     if not changes.num_rows:
         return KeyList()
     made = reduce_slice(changes, key.names, compared.schema)
-    keys = made.keys.select(key.read).combine_chunks()
-    lake = LakeSide(target.lake, compared).of_keys(keys)
+    keys = compared.keys_of(made.keys)
+    lake = LakeSide(target.lake, compared).of_keys(keys, compared)
     index, _ = KeyIndex.of(key, keys)
-    at = index.match(lake.select(key.read).combine_chunks())
+    at = index.match(compared.keys_of(lake))
     row_counts = np.bincount(at, minlength=keys.num_rows)
     known = np.ones(keys.num_rows, dtype=bool)
     for mask in made.keep.values():

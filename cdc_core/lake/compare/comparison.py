@@ -11,6 +11,7 @@ rows, which are read by COPY and typed as the lake's are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -33,7 +34,7 @@ from cdc_core.lake.compare.judge import (
 )
 from cdc_core.lake.compare.lake_side import LakeSide
 from cdc_core.lake.compare.row_hash import RowHash
-from cdc_core.lake.compare.rows import is_among, surplus
+from cdc_core.lake.compare.rows import KeyedColumns, is_among, surplus
 from cdc_core.lake.compare.rows_repair import Surplus, picked, write_surplus
 from cdc_core.lake.compare.sides import Sides, sampled_rows
 from cdc_core.lake.compare.source_side import SourceRead, SourceSide
@@ -47,6 +48,10 @@ from cdc_core.spark import StartSession
 _MOST_ROWS = 2_000_000
 # Rows that the server finds by their hashes: more are read with all others.
 _MOST_HASHED = 100_000
+
+
+class _HashesNotEnoughError(Exception):
+    """The hashes of the server do not tell which rows differ: the rows have to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +73,24 @@ class TableComparison:
     def compare(self) -> DifferentRows:
         """Compare all rows."""
         hashing = RowHash.of(self.target.typer, self.target.compared) if self.read.statements.can_hash else None
-        judged = None if hashing is None else self._compared(hashing)
-        judged = judged or self._compared(None)
-        assert judged is not None
-        return judged
+        if hashing is not None:
+            with suppress(_HashesNotEnoughError):
+                return self._compared(hashing)
+        return self._compared(None)
 
     def compare_keys(self, keys: pa.Table) -> DifferentRows:
         """Compare the rows with some keys, of ``keys_since`` or of ``DifferentRows``."""
-        lake, source = self._lake(), self._source()
-        rows = source.of_keys(keys), lake.of_keys(keys)
-        return (
-            self._of_rows(lake, source, rows) if keys.num_rows else DifferentRows(Differences(), octets=source.octets)
-        )
+        compared, lake, source = self._keyed("by its keys"), self._lake(), self._source()
+        if not keys.num_rows:
+            return DifferentRows(Differences())
+        return self._of_rows(lake, source, (source.of_keys(keys, compared), lake.of_keys(keys, compared)), compared)
 
     def compare_sample(self, count: int, rows: int, seed: int) -> DifferentRows:
         """Compare the rows of ``count`` ranges of each side, of about ``rows`` rows, chosen by ``seed``."""
-        compared, selects = self.target.compared, self.read.statements.ranges
-        if compared.key is None:
-            raise NotComparableError("rows of a table without a key cannot be compared by a sample")
+        compared, selects = self._keyed("by a sample"), self.read.statements.ranges
         lake, source = self._lake(), self._source()
-        return self._of_rows(lake, source, sampled_rows(compared, source, lake, selects, count, rows, seed))
+        sample = sampled_rows(compared, source, lake, selects, count, rows, seed)
+        return self._of_rows(lake, source, sample, compared)
 
     def keys_since(self, since: Lsn | datetime) -> pa.Table | None:
         """Return the keys that changed up to the snapshot; None if all rows have to be compared."""
@@ -126,59 +129,68 @@ class TableComparison:
     def _source(self, hashing: RowHash | None = None) -> SourceSide:
         return SourceSide(self.target, self.read, hashing)
 
-    def _compared(self, hashing: RowHash | None) -> DifferentRows | None:
-        """Compare all rows; None if the hashes of the server are not enough for it (``_judged``)."""
+    def _keyed(self, how: str) -> KeyedColumns:
+        compared = self.target.compared
+        if not isinstance(compared, KeyedColumns):
+            raise NotComparableError(f"rows of a table without a key cannot be compared {how}")
+        return compared
+
+    def _compared(self, hashing: RowHash | None) -> DifferentRows:
+        """Compare all rows. Raises _HashesNotEnoughError (``_judged``)."""
         is_large = sum(file.size for file in self.target.lake.files) >= self.spark_bytes
         lake = self._lake(hashing, self.spark if is_large else None)
         sides = Sides.read(lake, self._source(hashing))
         judged = self._judged(sides, _MOST_HASHED if hashing else None)
-        return None if judged is None else _decided(judged, len(sides.expected), sides.source)
+        return _decided(judged, len(sides.expected), sides.source)
 
-    def _of_rows(self, lake: LakeSide, source: SourceSide, rows: tuple[pa.Table, pa.Table]) -> DifferentRows:
-        judged = self._judged_keyed(lake, source, rows, *self._between())
+    def _of_rows(
+        self, lake: LakeSide, source: SourceSide, rows: tuple[pa.Table, pa.Table], compared: KeyedColumns
+    ) -> DifferentRows:
+        judged = self._judged_keyed(lake, source, compared, rows, *self._between())
         return _decided(judged, rows[0].num_rows, source)
 
-    def _judged(self, sides: Sides, most_hashed: int | None) -> DifferentRows | None:
+    def _judged(self, sides: Sides, most_hashed: int | None) -> DifferentRows:
         """Judge by the digests of both sides.
 
         ``most_hashed``: the digests are the server's hashes, and not more rows than this may have others; None if they
-        are those of ``compared``. Returns None if more have, or the digests of changes are needed as well.
+        are those of ``compared``. Raises _HashesNotEnoughError if more have, or those of changes are needed as well.
         """
         compared, unlike = self.target.compared, surplus(sides.held, sides.expected)
         if not len(unlike) and not self._changes(ChangesInSlot()).ahead.num_rows:
             return DifferentRows(Differences())
         changes, is_cut, is_emptied = self._between()
         sides = sides.after_truncates(is_cut, is_emptied)
-        if compared.key is None and most_hashed is not None:
-            return None
-        if compared.key is None:
+        if not isinstance(compared, KeyedColumns):
+            if most_hashed is not None:
+                raise _HashesNotEnoughError
             _check_complete(changes)
             unmatched = judge_multiset(sides.expected, sides.held, changes, compared)
             return DifferentRows(_without_keys(unmatched, self.limit))
         unlike = surplus(sides.held, sides.expected) if is_cut or is_emptied else unlike
         missing, extra = (int(np.count_nonzero(is_among(side, unlike))) for side in (sides.expected, sides.held))
         if most_hashed is not None and missing + extra > most_hashed:
-            return None
+            raise _HashesNotEnoughError
         if missing + extra > _MOST_ROWS:
             return _too_many(missing, extra, changes)
         rows = sides.source_rows(unlike), sides.lake_rows(unlike)
-        return self._judged_keyed(sides.lake, sides.source, rows, changes, is_cut, is_emptied)
+        return self._judged_keyed(sides.lake, sides.source, compared, rows, changes, is_cut, is_emptied)
 
     def _judged_keyed(
         self,
         lake: LakeSide,
         source: SourceSide,
+        compared: KeyedColumns,
         rows: tuple[pa.Table, pa.Table],
         changes: Between,
         is_cut: bool,
         is_emptied: bool,
     ) -> DifferentRows:
         """Judge rows of both sides. A table that was truncated meanwhile has none of the rows that were read."""
-        compared = self.target.compared
         empty = compared.schema.empty_table()
 
         def more(keys: pa.Table) -> tuple[pa.Table, pa.Table]:
-            return empty if is_cut else source.of_keys(keys), empty if is_emptied else lake.of_keys(keys)
+            mine = empty if is_cut else source.of_keys(keys, compared)
+            return mine, empty if is_emptied else lake.of_keys(keys, compared)
 
         mine, theirs = empty if is_cut else rows[0], empty if is_emptied else rows[1]
         return judge_keyed(mine, theirs, changes, compared, self.limit, more)

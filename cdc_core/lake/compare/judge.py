@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from cdc_core.lake.compare.differences import Differences, KeyList
 from cdc_core.lake.compare.key_texts import key_list
-from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.rows import Compared, KeyedColumns
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.reduce.latest import Upserts, image_schema, images_of_keys, numbered_keys, reduce_slice
 from cdc_core.lake.rows.images import column, image, validity
@@ -50,16 +50,24 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class DifferentRows:
-    """The differences; of a table with a key also the ``keys`` that a repair has to read (``compared.key.read``).
+class DifferentKeys:
+    """Keys whose rows differ, and which of them the lake has more than once. Shape: compared.key_schema[K], [K]"""
 
-    ``doubled``: which of them the lake has more than once. Shape: [K]. ``rows`` of the source were compared, for which
-    ``octets`` of COPY text were read.
+    compared: KeyedColumns
+    keys: pa.Table
+    doubled: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentRows:
+    """The differences, and of a table with a key the ``keys`` that a repair has to read.
+
+    ``keys`` is None for a table without a key, and if too many rows differ. ``rows`` of the source were compared, for
+    which ``octets`` of COPY text were read.
     """
 
     found: Differences
-    keys: pa.Table | None = None
-    doubled: Bools | None = None
+    keys: DifferentKeys | None = None
     rows: int = 0
     octets: int = 0
 
@@ -68,7 +76,7 @@ More = Callable[[pa.Table], tuple[pa.Table, pa.Table]]
 
 
 def judge_keyed(
-    source: pa.Table, lake: pa.Table, between: Between, compared: Compared, limit: int, more: More
+    source: pa.Table, lake: pa.Table, between: Between, compared: KeyedColumns, limit: int, more: More
 ) -> DifferentRows:
     """Return the differences among the rows of two sides that are not equal as they were read.
 
@@ -76,8 +84,7 @@ def judge_keyed(
     rows of both sides with other keys: those that changes between the sides touch.
     """
     key = compared.key
-    assert key is not None
-    every = pa.concat_tables([source, lake]).select(key.read).combine_chunks()
+    every = compared.keys_of(pa.concat_tables([source, lake]))
     others = _other_keys(between, KeyIndex.of(key, every)[0], compared)
     if others.num_rows:
         mine, theirs = more(others)
@@ -92,7 +99,7 @@ def judge_keyed(
     source, unknown = _forwarded(source, codes[:own], keys, ahead, compared)
     lake, lost = _forwarded(lake, codes[own:ends], keys, behind, compared)
     undecided = unknown | lost
-    mine, theirs = (keys.match(rows.select(key.read).combine_chunks()) for rows in (source, lake))
+    mine, theirs = (keys.match(compared.keys_of(rows)) for rows in (source, lake))
     has, copies = np.bincount(mine, minlength=count) > 0, np.bincount(theirs, minlength=count)
     expected = np.zeros(count, dtype=np.uint64)
     expected[mine] = compared.digests(source)
@@ -118,7 +125,7 @@ def judge_keyed(
         undecided=listed(undecided),
     )
     at = np.flatnonzero(wrong)
-    return DifferentRows(differences, every.take(pa.array(place[at])), doubled[at])
+    return DifferentRows(differences, DifferentKeys(compared, every.take(pa.array(place[at])), doubled[at]))
 
 
 def judge_multiset(source: np.ndarray, lake: np.ndarray, between: Between, compared: Compared) -> Differences:
@@ -171,21 +178,19 @@ def after_truncate(changes: pa.Table) -> tuple[pa.Table, bool]:
     return changes.slice(int(cuts[-1]) + 1), True
 
 
-def touched_keys(changes: pa.Table, keys: pa.Table, compared: Compared) -> Bools:
+def touched_keys(changes: pa.Table, keys: pa.Table, compared: KeyedColumns) -> Bools:
     """Return which of some different keys changes touch. Shape: keys[K] -> bool[K]"""
-    assert compared.key is not None
     index, _ = KeyIndex.of(compared.key, keys)
     return _touched(changes, index, compared.key, compared, keys.num_rows)
 
 
 def _forwarded(
-    rows: pa.Table, codes: np.ndarray, keys: KeyIndex, changes: pa.Table, compared: Compared
+    rows: pa.Table, codes: np.ndarray, keys: KeyIndex, changes: pa.Table, compared: KeyedColumns
 ) -> tuple[pa.Table, Bools]:
     """Apply changes to the rows of one side; also return the keys whose row cannot be known. Shape: [N] -> [M], [K]"""
     count = len(keys.values[0])
     unknown = np.zeros(count, dtype=bool)
     key = compared.key
-    assert key is not None
     if not changes.num_rows:
         return rows, unknown
     touched = _touched(changes, keys, key, compared, count)
@@ -193,7 +198,7 @@ def _forwarded(
     reads = as_reads(_at_first(rows.filter(pa.array(touched[codes]))))
     every = pa.concat_tables([reads, conform(changes, reads.schema)]).combine_chunks()
     made = reduce_slice(every, key.names, compared.schema)
-    mine = keys.match(made.keys.select(key.read).combine_chunks())
+    mine = keys.match(compared.keys_of(made.keys))
     bare = np.zeros(len(mine), dtype=bool)
     for mask in made.keep.values():
         bare |= mask
@@ -203,12 +208,9 @@ def _forwarded(
     return pa.concat_tables([stays, compared.conformed(exist)]).combine_chunks(), unknown
 
 
-def _other_keys(between: Between, keys: KeyIndex, compared: Compared) -> pa.Table:
+def _other_keys(between: Between, keys: KeyIndex, compared: KeyedColumns) -> pa.Table:
     """Return the keys, other than ``keys``, that changes touch: a row of theirs may be missing on both sides."""
-    key = compared.key
-    assert key is not None
-    none = pa.schema([compared.schema.field(name) for name in key.read]).empty_table()
-    parts = [none]
+    key, parts = compared.key, [compared.key_schema.empty_table()]
     for changes in (between.ahead, between.behind):
         if changes.num_rows:
             upserts = Upserts.of(changes, key, image_schema(compared.schema))

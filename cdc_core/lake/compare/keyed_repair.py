@@ -27,8 +27,9 @@ from cdc_core.errors import NotComparableError, TransientError
 from cdc_core.lake.chunks.chunk_file import ChunkFile
 from cdc_core.lake.chunks.task import ChunkOrder, ChunkOutcome, ChunkTask
 from cdc_core.lake.compare.between import ChangesInSlot, ShownBySource, between
-from cdc_core.lake.compare.judge import DifferentRows, touched_keys
+from cdc_core.lake.compare.judge import DifferentKeys, touched_keys
 from cdc_core.lake.compare.key_texts import key_texts
+from cdc_core.lake.compare.rows import KeyedColumns
 from cdc_core.lake.compare.source_side import typed
 from cdc_core.lake.compare.target import Target
 from cdc_core.lake.delta.table import DeltaTable
@@ -74,21 +75,18 @@ class KeyedRepair:
     folder: Path
     wait_seconds: float
 
-    def write(self, target: Target, rows: SourceRows, judged: DifferentRows) -> dict[Key, str]:
+    def write(self, target: Target, rows: SourceRows, different: DifferentKeys) -> dict[Key, str]:
         """Read the rows of keys that differ again and write them; returns the keys that were not, with the reasons.
 
         Raises CdcError.
         """
-        keys, doubled, key = judged.keys, judged.doubled, target.compared.key
-        assert keys is not None
-        assert doubled is not None
-        assert key is not None
-        left = self._left(target, rows, keys, doubled)
-        texts = key_texts(keys.take(pa.array(list(left), pa.int64())), key)
+        left = self._left(target, rows, different)
+        texts = key_texts(different.keys.take(pa.array(list(left), pa.int64())), different.compared.key)
         return dict(zip(texts, left.values(), strict=True))
 
-    def _left(self, target: Target, rows: SourceRows, keys: pa.Table, doubled: np.ndarray) -> dict[int, str]:
-        """Return the reasons by the numbers of keys that were not written. Shape: keys[K], bool[K]"""
+    def _left(self, target: Target, rows: SourceRows, different: DifferentKeys) -> dict[int, str]:
+        """Return the reasons by the numbers of keys that were not written."""
+        compared, keys, doubled = different.compared, different.keys, different.doubled
         if not target.has_key_texts and target.row_count > _MOST_SCANNED:
             return dict.fromkeys(range(keys.num_rows), _HIDDEN_KEY)
         left: dict[int, str] = {}
@@ -97,31 +95,34 @@ class KeyedRepair:
             if doubled[at : at + _MOST_KEYS].any() and "__current" in target.lake.schema.names:
                 # Two current versions are ended first: else one that equals the source's would remain with the other.
                 again = part.filter(pa.array(doubled[at : at + _MOST_KEYS]))
-                self._written(target, rows, again, ends=True)
-            left |= {at + number: why for number, why in self._written(target, rows, part).items()}
+                self._written(target, compared, rows, again, ends=True)
+            left |= {at + number: why for number, why in self._written(target, compared, rows, part).items()}
         return left
 
-    def _written(self, target: Target, rows: SourceRows, keys: pa.Table, ends: bool = False) -> dict[int, str]:
+    def _written(
+        self, target: Target, compared: KeyedColumns, rows: SourceRows, keys: pa.Table, ends: bool = False
+    ) -> dict[int, str]:
         deadline = time.monotonic() + self.wait_seconds
         while True:
             try:
-                return self._attempt(target, rows, keys, ends)
+                return self._attempt(target, compared, rows, keys, ends)
             except TransientError as error:
                 if time.monotonic() >= deadline:
                     raise
                 _log.debug("Rows of %s are read again: %s", target.table.id, error)
 
-    def _attempt(self, target: Target, source: SourceRows, keys: pa.Table, ends: bool) -> dict[int, str]:
-        key = target.compared.key
-        assert key is not None
+    def _attempt(
+        self, target: Target, compared: KeyedColumns, source: SourceRows, keys: pa.Table, ends: bool
+    ) -> dict[int, str]:
+        key = compared.key
         # Rows whose key is masked, or has no text, are selected among all rows.
         lines, shown = source.read(key_texts(keys, key) if target.has_key_texts else None)
         reached = int(shown.lsn)
         merge = self._merge(target, source, reached)
-        waits = self._waiting(target, source, shown, keys)
+        waits = self._waiting(target, compared, source, shown, keys)
         rows = typed(target.typer, lines, merge.to_lsn, now_us())
         index, _ = KeyIndex.of(key, keys)
-        codes = index.match(target.compared.conformed(rows).select(key.read).combine_chunks())
+        codes = index.match(compared.keys_of(compared.conformed(rows)))
         if ends:
             rows, codes = rows.slice(0, 0), codes[:0]
         rows = rows.filter(pa.array((codes >= 0) & ~waits[codes]))
@@ -164,13 +165,15 @@ class KeyedRepair:
         snapshot = SnapshotInForce(place.merge_token, place.lsn)
         return Merge(schema, snapshot, target.table, max(last_begin(passed), place.merged))
 
-    def _waiting(self, target: Target, source: SourceRows, shown: ShownBySource, keys: pa.Table) -> np.ndarray:
+    def _waiting(
+        self, target: Target, compared: KeyedColumns, source: SourceRows, shown: ShownBySource, keys: pa.Table
+    ) -> np.ndarray:
         """Return which keys have changes that the rows show and the lake table does not have. Shape: bool[K]"""
         paths, scope, table = self.slices.paths, self.slices.scope, target.table.id
         place = lake_position(DeltaTable.open(paths.lake(table)), scope, table)
         version, waiting = replace(target.version, place=place), source.waiting(shown.lsn)
         changes = between(target.typer, target.changelog, paths, scope, shown, version, waiting)
-        return touched_keys(changes.behind, keys, target.compared)
+        return touched_keys(changes.behind, keys, compared)
 
     def _file(self, target: Target, rows: pa.Table) -> str:
         """Write rows to a file of this run; returns its path."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.compare.row_hash import RowHash
-from cdc_core.lake.compare.rows import Compared, is_among
+from cdc_core.lake.compare.rows import Compared, KeyedColumns, is_among
 from cdc_core.lake.delete_columns import CURRENT, DELETED, is_live
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.row_keys import KeyIndex
-from cdc_core.spark import balanced, parallelism, run_tasks
+from cdc_core.spark import StartSession, balanced, parallelism, run_tasks
 
 _AT_ONCE = 16_384
 # Rows whose digests one job returns: Spark allows a gigabyte.
@@ -37,7 +36,7 @@ class LakeSide:
         lake: DeltaTable,
         compared: Compared,
         hashing: RowHash | None = None,
-        spark: Callable[[], Any] | None = None,
+        spark: StartSession | None = None,
     ) -> None:
         self._lake = lake
         self._hashing = hashing
@@ -49,7 +48,7 @@ class LakeSide:
 
     def digests(self) -> np.ndarray:
         """Return the digest of each live row. Shape: uint64[N]"""
-        self._digests = self._by_tasks() if self._spark is not None else list(map(self._digests_of, self._files))
+        self._digests = list(map(self._digests_of, self._files)) if self._spark is None else self._by_tasks(self._spark)
         return np.concatenate([np.zeros(0, dtype=np.uint64), *self._digests])
 
     def rows(self, unlike: np.ndarray) -> pa.Table:
@@ -61,13 +60,9 @@ class LakeSide:
                 parts += list(_filtered(self._live(file), hits))
         return pa.concat_tables(parts).combine_chunks()
 
-    def of_keys(self, keys: pa.Table) -> pa.Table:
-        """Return the live rows with one of the keys, whose columns are ``KeyColumns.read``.
-
-        Files are left out by their statistics.
-        """
-        key = self.compared.key
-        assert key is not None
+    def of_keys(self, keys: pa.Table, compared: KeyedColumns) -> pa.Table:
+        """Return the live rows with one of the keys; files are left out by their statistics."""
+        key = compared.key
         if not keys.num_rows:
             return self.compared.schema.empty_table()
         index, _ = KeyIndex.of(key, keys)
@@ -76,7 +71,7 @@ class LakeSide:
         parts = [self.compared.schema.empty_table()]
         for file in files:
             for rows in self._live(file):
-                mine = index.match(rows.select(key.read).combine_chunks()) >= 0
+                mine = index.match(compared.keys_of(rows)) >= 0
                 parts += [rows.filter(pa.array(mine))] if mine.any() else []
         return pa.concat_tables(parts).combine_chunks()
 
@@ -94,10 +89,9 @@ class LakeSide:
                 parts.append(self.compared.conformed(read.filter(pa.array(is_live(read)))))
         return pa.concat_tables(parts).combine_chunks()
 
-    def _by_tasks(self) -> list[np.ndarray]:
+    def _by_tasks(self, start: StartSession) -> list[np.ndarray]:
         """Return the digests of each file's rows, computed in Spark tasks."""
-        assert self._spark is not None
-        spark, digests = self._spark(), dict[str, bytes]()
+        spark, digests = start(), dict[str, bytes]()
         task = LakeTask(self._lake.path, self._lake.version, self.compared, self._hashing)
         for files in self._jobs():
             groups = balanced(files, lambda file: file[1], 2 * parallelism(spark))

@@ -17,26 +17,28 @@ from cdc_core.lake.delta.conform import conform, plain_schema
 from cdc_core.lake.names import META, RESCUED
 from cdc_core.lake.rows.images import column, rescued_of, texts_of
 from cdc_core.lake.rows.key_hash import mixed, row_digests
-from cdc_core.lake.rows.row_keys import KeyColumns
+from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """The compared columns of a table: ``schema`` has the captured columns by their names and types in the lake.
 
-    ``key`` is None for a table without a key, which is compared as a multiset.
+    A table without a key is compared as a multiset, one with a key (``KeyedColumns``) by its keys.
     """
 
     schema: pa.Schema
-    key: KeyColumns | None
 
     @classmethod
     def of(cls, captured: pa.Schema, lake: pa.Schema, key: Sequence[str]) -> Compared:
-        """``captured`` are the columns as the source's rows are typed. Columns that the lake lacks are left out."""
+        """``captured`` are the columns as the source's rows are typed. Columns that the lake lacks are left out.
+
+        Returns ``KeyedColumns`` unless ``key`` is empty.
+        """
         by_name = {field.name.lower(): field for field in plain_schema(lake)}
         named = [field.name.lower() for field in captured if field.name not in _META_NAMES]
         schema = pa.schema([*(by_name[name] for name in named if name in by_name), *META])
-        return cls(schema, KeyColumns.of(key, schema) if key else None)
+        return KeyedColumns(schema, KeyColumns.of(key, schema)) if key else cls(schema)
 
     @property
     def names(self) -> list[str]:
@@ -59,6 +61,29 @@ class Compared:
         texts = {name: texts[name] for name in names if name in texts}
         rescued = rescued_of(texts, rows.num_rows) if texts else pa.nulls(rows.num_rows)
         return row_digests([*(column(rows, name) for name in names), rescued])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedColumns(Compared):
+    """The compared columns of a table with a key."""
+
+    key: KeyColumns
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        """The columns by which rows are found (``KeyColumns.read``)."""
+        return pa.schema([self.schema.field(name) for name in self.key.read])
+
+    def keys_of(self, rows: pa.Table) -> pa.Table:
+        """Return the keys of rows. Shape: schema[N] -> key_schema[N]"""
+        return rows.select(self.key.read).combine_chunks()
+
+    def distinct(self, keys: pa.Table) -> pa.Table:
+        """Return each key once. Shape: key_schema[K] -> key_schema[D]"""
+        if not keys.num_rows:
+            return keys
+        _, codes = KeyIndex.of(self.key, keys)
+        return keys.take(pa.array(np.unique(codes, return_index=True)[1]))
 
 
 _META_NAMES = frozenset(each.name for each in META)

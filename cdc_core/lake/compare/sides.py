@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.compare.changed_keys import distinct
 from cdc_core.lake.compare.lake_side import LakeSide
-from cdc_core.lake.compare.rows import Compared, is_among
+from cdc_core.lake.compare.rows import KeyedColumns, is_among
 from cdc_core.lake.compare.source_side import SourceSide
 from cdc_core.lake.rows.row_keys import KeyIndex
 
@@ -50,21 +49,25 @@ class Sides:
 
 
 def sampled_rows(
-    compared: Compared, source: SourceSide, lake: LakeSide, selects: tuple[str, ...], count: int, rows: int, seed: int
+    compared: KeyedColumns,
+    source: SourceSide,
+    lake: LakeSide,
+    selects: tuple[str, ...],
+    count: int,
+    rows: int,
+    seed: int,
 ) -> tuple[pa.Table, pa.Table]:
     """Return the rows of both sides with the keys of a sample of each: ``count`` ranges of the source and of the lake.
 
     ``selects`` read ranges of about ``rows`` rows.
     """
     chance = random.Random(seed)
-    assert compared.key is not None
     mine = source.ranges(chance.sample(selects, min(count, len(selects))))
     theirs = lake.sample(count, rows, chance)
-    keys = mine.select(compared.key.read).combine_chunks()
-    others = theirs.select(compared.key.read).combine_chunks()
+    keys, others = compared.keys_of(mine), compared.keys_of(theirs)
     if keys.num_rows:
         others = others.filter(pa.array(KeyIndex.of(compared.key, keys)[0].match(others) < 0))
-    others = distinct(others, compared)
+    others = compared.distinct(others)
     if others.num_rows:
-        mine = pa.concat_tables([mine, source.of_keys(others)]).combine_chunks()
-    return mine, lake.of_keys(pa.concat_tables([keys, others]).combine_chunks())
+        mine = pa.concat_tables([mine, source.of_keys(others, compared)]).combine_chunks()
+    return mine, lake.of_keys(pa.concat_tables([keys, others]).combine_chunks(), compared)

@@ -14,7 +14,7 @@ from cdc_core.lake.compare.amounts import ComparedAmounts
 from cdc_core.lake.compare.between import ShownBySource
 from cdc_core.lake.compare.key_texts import key_texts
 from cdc_core.lake.compare.row_hash import RowHash, parsed
-from cdc_core.lake.compare.rows import is_among
+from cdc_core.lake.compare.rows import KeyedColumns, is_among
 from cdc_core.lake.compare.target import Target
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.row_keys import KeyIndex
@@ -102,10 +102,9 @@ class SourceSide:
         parts = [rows for select in selects for rows in self._rows(select)]
         return pa.concat_tables([self._compared.schema.empty_table(), *parts]).combine_chunks()
 
-    def of_keys(self, keys: pa.Table) -> pa.Table:
-        """Return the rows with the keys, whose columns are ``KeyColumns.read``: few by their values, many by a scan."""
-        key = self._compared.key
-        assert key is not None
+    def of_keys(self, keys: pa.Table, compared: KeyedColumns) -> pa.Table:
+        """Return the rows with the keys: few by their values, many by a scan."""
+        key = compared.key
         if not keys.num_rows:
             return self._compared.schema.empty_table()
         index, _ = KeyIndex.of(key, keys)
@@ -114,7 +113,7 @@ class SourceSide:
         parts = [self._compared.schema.empty_table()]
         for select in selects:
             for rows in self._rows(select):
-                mine = index.match(rows.select(key.read).combine_chunks()) >= 0
+                mine = index.match(compared.keys_of(rows)) >= 0
                 parts += [rows.filter(pa.array(mine))] if mine.any() else []
         return pa.concat_tables(parts).combine_chunks()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from cdc_core.errors import LakeError, NotComparableError, TableError
 from cdc_core.lake.compare.between import LakeVersion
 from cdc_core.lake.compare.key_texts import has_text
-from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.rows import Compared, KeyedColumns
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.readable import open_complete, open_own
@@ -61,7 +61,7 @@ class Target:
     @property
     def has_key_texts(self) -> bool:
         """Whether the source's rows can be found by the texts of their keys: not if these are masked, or have none."""
-        if self.compared.key is None:
+        if not isinstance(self.compared, KeyedColumns):
             return False
         masked = {plan.name for plan in self.typer.plans if plan.mapper is not None}
         names = self.table.row_key

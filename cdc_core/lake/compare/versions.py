@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cdc_core.lake.compare.rows import Compared
+from cdc_core.lake.compare.rows import Compared, KeyedColumns
 from cdc_core.lake.delete_columns import COLUMNS, FROM_LSN, POSITION, TO_INDEX, TO_LSN, is_live
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
@@ -42,7 +42,7 @@ class WrongVersions:
 
 
 def wrong_versions(
-    lake: DeltaTable, compared: Compared, changes: pa.Table, known: Positions, read_at: int, unsure: Positions
+    lake: DeltaTable, compared: KeyedColumns, changes: pa.Table, known: Positions, read_at: int, unsure: Positions
 ) -> WrongVersions:
     """Return the keys whose versions are wrong.
 
@@ -51,7 +51,6 @@ def wrong_versions(
     are not judged.
     """
     key = compared.key
-    assert key is not None
     schema = pa.schema([*compared.schema, *COLUMNS[DeleteMode.HISTORY]])
     stored = pa.concat_tables([schema.empty_table(), *_read(lake, schema)]).combine_chunks()
     made = version_slice(changes, key.names, schema)
