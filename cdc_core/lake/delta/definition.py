@@ -268,6 +268,8 @@ class Definition:
 
     def actions(self, before: Definition | None = None) -> tuple[dict[str, Any], ...]:
         """Return the actions by which a commit changes ``before`` to this; all of them without it."""
+        if before is self:
+            return ()
         made: list[dict[str, Any]] = []
         if before is None or self._protocol() != before._protocol():
             made.append({"protocol": self._protocol()})

@@ -26,7 +26,8 @@ class Loaded:
     def __init__(self, path: str, options: Mapping[str, str] | None, recent: RecentTable) -> None:
         self._path = path
         self._options = None if options is None else dict(options)
-        self._raw = recent.raw
+        self.facts: Any = recent.raw
+        """delta-rs' object for the schema, the metadata and the protocol, which our own commits do not change."""
         self._recent: RecentTable | None = recent
         self._ahead = 0
         self._txns = recent.txns  # as of this version, if delta-rs still is at _txns_at
@@ -35,12 +36,7 @@ class Loaded:
     @property
     def version(self) -> int:
         """The version, which delta-rs may not have loaded yet."""
-        return int(self._raw.version()) + self._ahead
-
-    @property
-    def facts(self) -> Any:
-        """delta-rs' object for the schema, the metadata and the protocol, which our own commits do not change."""
-        return self._raw
+        return int(self.facts.version()) + self._ahead
 
     def files(
         self,
@@ -63,19 +59,19 @@ class Loaded:
             try:
                 if not self._is_alone():
                     raise FileNotFoundError
-                self._raw.load_as_version(version)
+                self.facts.load_as_version(version)
             except (DeltaError, OSError):
                 # The log may no longer have the entries that were not loaded.
                 self._load(version)
             self._ahead = 0
-        return self._raw
+        return self.facts
 
     def changeable(self) -> Any:
         """As ``exact``, to be changed: by commits."""
         self.exact()
         if not self._is_alone():
             self._load(self.version)
-        return self._raw
+        return self.facts
 
     def refresh(self) -> None:
         """Load the newest version. LakeError if the log no longer exists or cannot be read."""
@@ -84,7 +80,7 @@ class Loaded:
         before = self.version
         try:
             if self._is_alone():
-                self._raw.update_incremental()
+                self.facts.update_incremental()
             else:
                 self._reopen()
         except (DeltaError, OSError) as error:
@@ -105,13 +101,13 @@ class Loaded:
         """Return the version of the newest ``txn`` with this id; None if there is none."""
         known = self._known_txns()
         if app not in known:  # a call that reads the whole log's actions: 1 ms and more
-            version = self._raw.transaction_version(app)
+            version = self.facts.transaction_version(app)
             known[app] = None if version is None else int(version)
         return known[app]
 
     def _known_txns(self) -> dict[str, int | None]:
-        if self._txns_at != self._raw.version():
-            self._txns, self._txns_at = {}, self._raw.version()
+        if self._txns_at != self.facts.version():
+            self._txns, self._txns_at = {}, self.facts.version()
         return self._txns
 
     def _is_alone(self) -> bool:
@@ -122,9 +118,9 @@ class Loaded:
 
     def _reopen(self) -> None:
         """Load the table from its newest checkpoint: the log may no longer have the entries that were not loaded."""
-        identity = self._raw.metadata().id
+        identity = self.facts.metadata().id
         self._load()
-        if self._raw.metadata().id != identity:
+        if self.facts.metadata().id != identity:
             raise unreadable_log(self._path, FileNotFoundError())
 
     def _load(self, version: int | None = None) -> None:
@@ -133,7 +129,7 @@ class Loaded:
         from deltalake.exceptions import DeltaError
 
         try:
-            self._raw = deltalake.DeltaTable(delta_uri(self._path), version, self._options)
+            self.facts = deltalake.DeltaTable(delta_uri(self._path), version, self._options)
         except (DeltaError, OSError) as error:
             raise unreadable_log(self._path, error) from None
         self._recent = None

@@ -21,36 +21,18 @@ _HELD_BYTES = 64 * 2**20
 
 
 class ReadOnce:
-    """A table whose small files are read completely on first access and kept, up to 64 MiB in memory."""
+    """A table whose small files are read completely on first access and kept, up to 64 MiB in memory.
+
+    For one change of the table, before its commit: it does not follow later versions.
+    """
 
     def __init__(self, content: Content) -> None:
         self._content = content
         self._held: dict[str, pa.Table] = {}
         self._bytes = 0
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns."""
-        return self._content.schema
-
-    @property
-    def tracked_schema(self) -> pa.Schema:
-        """As ``Content.tracked_schema``."""
-        return self._content.tracked_schema
-
-    @property
-    def files(self) -> list[DataFile]:
-        """The table's files."""
-        return self._content.files
-
-    @property
-    def identity(self) -> str:
-        """The table's id."""
-        return self._content.identity
-
-    def batches(self, file: DataFile, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """As ``Content.batches``."""
-        return self._content.batches(file, names)
+        self.schema, self.tracked_schema = content.schema, content.tracked_schema
+        self.files, self.identity = content.files, content.identity
+        self.batches, self.live, self.unmarked = content.batches, content.live, content.unmarked
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None, *, whole: bool = False) -> pa.Table:
         """As ``Content.read``."""
@@ -69,14 +51,6 @@ class ReadOnce:
         live = self.live(file)
         rows = rows.select(self.schema.names if columns is None else list(columns))
         return rows.take(pa.array(places if live is None else np.cumsum(live)[places] - 1))
-
-    def live(self, file: DataFile) -> np.ndarray | None:
-        """As ``Content.live``."""
-        return self._content.live(file)
-
-    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
-        """As ``Content.unmarked``."""
-        return self._content.unmarked(file, places)
 
     def _rows(self, file: DataFile) -> pa.Table | None:
         """Return the live rows of a small file; None for another."""

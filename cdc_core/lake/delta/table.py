@@ -163,7 +163,7 @@ class DeltaTable:
     @property
     def identity(self) -> str:
         """The id that Delta gave the table when it was created; a table created again at the path has another."""
-        return str(self._loaded.facts.metadata().id)
+        return self.definition.identity
 
     @property
     def schema(self) -> pa.Schema:
@@ -198,15 +198,14 @@ class DeltaTable:
         return tuple(names.get(column, column) for column in self._vectors.clustered_by(self.version))
 
     @property
-    def properties(self) -> dict[str, str]:
+    def properties(self) -> Mapping[str, str]:
         """The table's properties (``delta.…``)."""
-        return {str(key): str(value) for key, value in self._loaded.facts.metadata().configuration.items()}
+        return self.definition.properties
 
     @property
     def features(self) -> frozenset[str]:
         """Reader and writer features in the protocol."""
-        protocol = self._loaded.facts.protocol()
-        return frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
+        return self.definition.readers | self.definition.writers
 
     def txn(self, app: str) -> int | None:
         """Return the version of the newest ``txn`` with this id; None if there is none."""
