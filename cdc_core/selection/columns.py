@@ -85,6 +85,8 @@ class _Rule:
         return f"column.mask.hash.{version}{self.algorithm}"
 
 
+# A slice asks for it, and a file of rows before that: to match the expressions takes longer than to spool a few rows.
+@lru_cache(maxsize=2_000)
 def plan_columns(table: TableSchema, options: SelectionOptions, *, snapshot: bool = False) -> tuple[ColumnPlan, ...]:
     """Return one plan per column, in the table's order.
 

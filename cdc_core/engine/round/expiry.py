@@ -30,16 +30,18 @@ class Expiry:
         self._days = days
         self._done_on: int | None = None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether nothing was removed today."""
+        return self._done_on != now_us() // DAY_US
+
     def between_rounds(self, needed: Mapping[TableId, int] | None = None) -> None:
-        """Remove expired changes if due. If another writer conflicts, the table keeps its rows until the next run.
+        """Remove expired changes, when that is due. If another writer conflicts, the table keeps its rows until the next run.
 
         ``needed``: of these tables, the changes after an LSN are still needed by an incremental snapshot.
         """
         now = now_us()
-        today = now // DAY_US
-        if self._done_on == today:
-            return
-        self._done_on = today
+        self._done_on = now // DAY_US
         for table, merge_state in self._merge_states:
             days = int(self._days.for_table(table))
             if not days:

@@ -134,11 +134,11 @@ class LakeSink:
         """The tables that are paused, or whose last merge or re-read failed, with the reason."""
         return self._merge_states.unmerged
 
-    def between_rounds(self, passed: int, needed: Mapping[TableId, int] | None = None) -> None:
+    def between_rounds(self, passed: int, needed: Callable[[], Mapping[TableId, int]]) -> None:
         """Do maintenance outside rounds: tables changed in the source, tables re-read, changes past their retention.
 
-        ``passed`` is the LSN up to which everything received from the server is processed, ``needed`` as in ``Expiry``.
-        Called often.
+        ``passed`` is the LSN up to which everything received from the server is processed, ``needed`` returns that of
+        ``Expiry``. Called often.
         """
         self._merge_states.passed = passed
         for ended in self._watch.rereads.finished():
@@ -149,7 +149,8 @@ class LakeSink:
             catalogue.poll(self._watch.wal_lsn)
         self._watch.schema_versions.follow_passed(passed)
         self._start_rereads()
-        self._expiry.between_rounds(needed)
+        if self._expiry.is_due:
+            self._expiry.between_rounds(needed())
         if self._cuts is not None:
             self._cuts.between_rounds(passed)
 

@@ -60,7 +60,7 @@ class SignalSink:
 
     def between_rounds(self, passed: int) -> bool:
         """Run background work of the lake, then of the snapshots; returns whether these have more to do at once."""
-        self._lake.between_rounds(passed, self._snapshots.needed)
+        self._lake.between_rounds(passed, lambda: self._snapshots.needed)
         self._requests.look()
         return self._snapshots.between_rounds(self._lake.backfill, passed)
 

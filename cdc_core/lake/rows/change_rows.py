@@ -30,6 +30,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +59,7 @@ _COMMIT_TS_TYPE = pa.timestamp("us", tz="UTC")
 _OP_OF_KIND = {ord("I"): "c", ord("U"): "u", ord("D"): "d"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowTyper:
     """Converts a table version's text columns to natural values.
 
@@ -73,13 +74,14 @@ class RowTyper:
     codecs: tuple[ColumnCodec, ...]
     failure: FailureHandlingMode = FailureHandlingMode.WARN
 
-    @property
+    @cached_property
     def row_type(self) -> pa.StructType:
         """The struct of ``before`` and ``after``: the captured columns and ``__rescued``."""
-        fields = [pa.field(plan.name, codec.natural.arrow_type) for plan, codec in self._included()]
+        columns = zip(self.plans, self.codecs, strict=True)
+        fields = [pa.field(plan.name, codec.natural.arrow_type) for plan, codec in columns if plan.included]
         return pa.struct([*fields, pa.field(RESCUED, _RESCUED_TYPE)])
 
-    @property
+    @cached_property
     def change_schema(self) -> pa.Schema:
         """The schema of ``changes`` and ``truncates``: one changelog row per event."""
         return pa.schema(
@@ -168,9 +170,6 @@ class RowTyper:
         none = pa.nulls(len(columns), pa.string())
         names = tuple(plan.name for plan in self.plans)
         return RawColumns(names, tuple(by_name.get(name, none) for name in names), (None,) * len(names), len(columns))
-
-    def _included(self) -> list[tuple[ColumnPlan, ColumnCodec]]:
-        return [(plan, codec) for plan, codec in zip(self.plans, self.codecs, strict=True) if plan.included]
 
     def _struct(self, columns: RawColumns, is_null: np.ndarray, lsn: pa.Array) -> pa.StructArray:
         values, rescued = self._typed(columns, lsn)

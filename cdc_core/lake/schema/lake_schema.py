@@ -89,9 +89,9 @@ def ensure_table(
     distinguish.
     """
     opened = opened or DeltaTable.open(path)
-    target = plain_schema(schema)
-    if opened is not None and target.equals(opened.schema):
+    if opened is not None and schema.equals(opened.schema):
         return opened
+    target = plain_schema(schema)
     # Checked before the merge, which would keep only one of two names that differ by case only.
     check_names(target, table)
     if opened is None:

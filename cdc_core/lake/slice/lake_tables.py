@@ -9,6 +9,7 @@ from cdc_core.errors import LakeError
 from cdc_core.lake.delete_columns import check_mode
 from cdc_core.lake.delete_modes import DeleteModes
 from cdc_core.lake.delta.conflicts import on_conflict
+from cdc_core.lake.delta.definition import Definition
 from cdc_core.lake.delta.opened import keep, opened, opened_to_commit
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
@@ -20,6 +21,11 @@ from cdc_core.lake.schema.features import FeaturePolicy, features_on, require_wr
 from cdc_core.lake.schema.lake_schema import ensure_table, lake_properties, lake_schema
 from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.schema import DeltaFeature
+from cdc_core.worker_memory import MEMORY
+
+
+# What each table was prepared for, and what it was then: unless either differs, there is nothing to prepare.
+_prepared: dict[str, tuple[object, Definition, tuple[str, ...]]] = MEMORY.part()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,11 @@ class LakeTables:
         Raises TableError if it cannot have the schema, or another program made it one that cannot be written.
         """
         source, app = target.table, schema_version_app(scope, target.table.id)
-        current, mode = opened_to_commit(run, path), self.modes.of(source.id)
+        current = opened_to_commit(run, path)
+        asked = (self, target, plan, scope)
+        if current is not None and _prepared.get(path) == (asked, current.definition, current.clustered_by):
+            return PreparedTable(current, frozenset())
+        mode = self.modes.of(source.id)
         before = frozenset[DeltaFeature]()
         if current is not None:
             lake, before = current, features_on(current)
@@ -65,6 +75,7 @@ class LakeTables:
             own = {epoch_app(source.id): epoch_of(scope)} if begins else {}
             on_conflict(lambda: made.commit(txns={app: target.schema_version, **own}), made)
         on_conflict(lambda: self.features.enable_missing(made, source), made)
+        _prepared[path] = (asked, made.definition, made.clustered_by)
         return PreparedTable(made, features_on(made) - before)
 
     def _evolve(self, lake: DeltaTable, target: TargetSchema, app: str) -> None:
