@@ -25,7 +25,6 @@ from cdc_core.lake.compare.lake_side import LakeSide
 from cdc_core.lake.compare.row_hash import RowHash
 from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.delta.table import DeltaTable
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connection import connect
@@ -105,7 +104,7 @@ def _cpu(bench: Bench, rows: int) -> dict[str, float]:
         table = Catalog(connection).current(TableId("public", "load"))
         assert table is not None
         typer = TypingPlan(TypeOptions(), SelectionOptions()).typer(table)
-        compared = Compared.of(typer.read_schema, lake.schema, merge_key(table))
+        compared = Compared.of(typer.read_schema, lake.schema, table.row_key)
         hashing = RowHash.of(typer, compared)
         assert hashing is not None
         select = own_rows_sql(table, typer.read_columns)

@@ -10,7 +10,6 @@ import pytest
 from cdc_core.lake.compare.row_hash import RowHash, parsed
 from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.compare.source_side import typed
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connection import connect, connection_string
@@ -76,7 +75,7 @@ def read(options: PostgresOptions, name: str) -> tuple[np.ndarray, np.ndarray]:
         table = Catalog(connection).current(TableId("public", name))
     assert table is not None
     typer = PLAN.typer(table)
-    compared = Compared.of(typer.read_schema, typer.read_schema, merge_key(table))
+    compared = Compared.of(typer.read_schema, typer.read_schema, table.row_key)
     hashing = RowHash.of(typer, compared)
     assert hashing is not None
     target, select = connection_string(options), own_rows_sql(table, typer.read_columns)

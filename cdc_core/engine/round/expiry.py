@@ -36,7 +36,7 @@ class Expiry:
         return self._done_on != now_us() // DAY_US
 
     def between_rounds(self, needed: Mapping[TableId, int] | None = None) -> None:
-        """Remove expired changes, when that is due. If another writer conflicts, the table keeps its rows until the next run.
+        """Remove expired changes. If another writer conflicts, the table keeps its rows until the next run.
 
         ``needed``: of these tables, the changes after an LSN are still needed by an incremental snapshot.
         """

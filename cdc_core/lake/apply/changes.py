@@ -33,7 +33,6 @@ from cdc_core.lake.reduce.history import version_slice
 from cdc_core.lake.reduce.latest import reduce_slice
 from cdc_core.lake.reduce.multiset import arrivals, net_rows
 from cdc_core.lake.reduce.soft import reduce_soft
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import Survey, after_position, check_old_rows, invisible, survey
 from cdc_core.schema import TableSchema
 
@@ -56,7 +55,7 @@ def prepare(
     identified, InvariantError for a truncate of a table that keeps rows without it (``truncated``).
     """
     rows = rows if snapshot is None else invisible(rows, snapshot)
-    facts, key = whole or survey(rows), merge_key(table)
+    facts, key = whole or survey(rows), table.row_key
     check_old_rows(facts, bool(key), table, schema.names)
     guarded, mode = snapshot is None, mode_of(schema.names)
     check_key(table, mode)

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from cdc_core.errors import CdcError, LimitExceededError, NotJudgedError, TableError, TransientError
 from cdc_core.lake.reduce.repeated_inserts import repeated_inserts
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.snapshot_events import as_reads
 from cdc_core.quality import (
@@ -145,8 +144,8 @@ class TableChecks:
             refresh=lambda: self._renewed(table, known),
             limits=None if recent is None else self.limits(table.id),
             recent=recent or RecentChanges(),
-            key=merge_key(table),
-            over_batch=(lambda rules: _over_batch(changes, merge_key(table), rules)) if is_batch else None,
+            key=table.row_key,
+            over_batch=(lambda rules: _over_batch(changes, table.row_key, rules)) if is_batch else None,
             accept=accept,
             is_slice=is_batch and not accept_all,
         )

@@ -28,7 +28,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import LakePosition, lake_position
 from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, defer
 from cdc_core.lake.rows.images import image, validity
-from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
+from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.survey import hidden, is_op
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.quarantine import TableQuarantine, WaitingRows, settle
@@ -117,7 +117,7 @@ class ChunkGate:
         )
 
     def _states(self, chunks: Sequence[ChunkRows], changes: pa.Table) -> ChunkStates:
-        return chunk_states(chunks, changes, merge_key(self.target.table), self.lake.schema, self.target.to_lsn)
+        return chunk_states(chunks, changes, self.target.table.row_key, self.lake.schema, self.target.to_lsn)
 
     def _without(
         self, chunks: Sequence[ChunkRows], changes: pa.Table, keys: pa.Table, *, are_gone: bool = False
@@ -126,7 +126,7 @@ class ChunkGate:
 
     @property
     def _key(self) -> KeyColumns:
-        return KeyColumns.of(merge_key(self.target.table), self.lake.schema)
+        return KeyColumns.of(self.target.table.row_key, self.lake.schema)
 
     def _keys(self, rows: pa.Table, *sides: str) -> pa.Table:
         """Return the keys of images of change rows."""
@@ -156,7 +156,7 @@ class ChunkGate:
         count = reads.num_rows
         refused = np.arange(every.num_rows) < rows.num_rows
         effects = np.concatenate([waiting.effects, np.full(count, UPSERT | REMOVAL, dtype=np.int8)])
-        made = defer(every, refused, effects, merge_key(self.target.table), self.lake.schema)
+        made = defer(every, refused, effects, self.target.table.row_key, self.lake.schema)
         changed = pa.array(made.effects[: rows.num_rows] != waiting.effects)
         return _Compared(
             self._keys(reads.filter(pa.array(made.effects[rows.num_rows :] != 0)), "after"),

@@ -26,7 +26,6 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.positions import lake_position
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.slice.order import Merge
@@ -112,7 +111,7 @@ class ChunkTask:
         since = lake.version
         # Also changes that were searched before and that a chunk does not show: if it was read to find the row at such
         # a key, it was read too early. A commit may be in the stream long before snapshots show it.
-        rest = self._texts(moved_unsent(changes, merge_key(table), lake.schema), table)
+        rest = self._texts(moved_unsent(changes, table.row_key, lake.schema), table)
         if order.ordinal is not None and chunks:
             self._keep_events(chunks, order)
         if not chunks:
@@ -124,7 +123,7 @@ class ChunkTask:
         lake_changes = admitted.states.changes(leaves_equal=lake.definition.shows_changes)
         done = on_conflict(lambda: self._write(lake, target, lake_changes), lake)
         gate.settle(admitted)
-        maintain_after(lake, since, slices.writer.history_minutes, merge_key(table))
+        maintain_after(lake, since, slices.writer.history_minutes, table.row_key)
         marks = lake.marks_rows and not marked
         return ChunkOutcome(
             table.id,
@@ -195,7 +194,7 @@ class ChunkTask:
 
     def _texts(self, keys: pa.Table, table: TableSchema) -> tuple[Key, ...] | None:
         """Return keys that are to be read again as text, None if that is not possible."""
-        key = merge_key(table)
+        key = table.row_key
         if not keys.num_rows:
             return ()
         # The row of the source cannot be found by a hashed key.

@@ -20,7 +20,6 @@ from cdc_core.lake.names import OWN_NAMES, RESCUED
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import is_of_earlier_epoch, lake_position, schema_version_app
 from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.stores.schema_log import SchemaLog, TableHistory
 from cdc_core.lake.stores.snapshot_log import SnapshotLog, TakenSnapshot
@@ -137,7 +136,7 @@ class Records:
         self._check_schema_version(table, history, number)
         typer = self.plan.typer(table)
         _check_columns(table.id, typer, lake.schema)
-        key = merge_key(table)
+        key = table.row_key
         # The names of objects that the lake has are those of when a row was written.
         named = {column.name for column in table.columns if key and column.type.shows_names}
         captured = pa.schema([field for field in typer.read_schema if field.name not in named])

@@ -16,7 +16,7 @@ from cdc_core.errors import RereadNeededError
 from cdc_core.lake.epochs import ChangeRows
 from cdc_core.lake.reduce.latest import image_schema, reduce_slice
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex, merge_key
+from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.survey import check_old_rows, hidden, survey
 from cdc_core.lake.stores.changelog import between
 from cdc_core.schema import TableSchema
@@ -39,7 +39,7 @@ class LastStates:
     def __init__(self, table: TableSchema, lake: pa.Schema) -> None:
         self._table = table
         self._lake = lake
-        self._key = KeyColumns.of(merge_key(table), lake)
+        self._key = KeyColumns.of(table.row_key, lake)
         self._parts: list[pa.Table] = []
 
     def add(self, rows: pa.Table) -> None:
@@ -55,7 +55,7 @@ class LastStates:
                 f"Run wal2lake snapshot with {self._table.id}.",
                 str(self._table.id),
             )
-        reduced = reduce_slice(rows, merge_key(self._table), self._lake)
+        reduced = reduce_slice(rows, self._table.row_key, self._lake)
         part = reduced.keys.select(self._key.read)
         for name in ("__commit_lsn", "__tx_index"):
             part = part.append_column(name, reduced.rows.column(name))

@@ -16,12 +16,6 @@ import pyarrow as pa
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, texts_of
-from cdc_core.schema import TableSchema
-
-
-def merge_key(table: TableSchema) -> tuple[str, ...]:
-    """Return the columns by which changes identify rows; empty for a table that is stored as a multiset."""
-    return table.row_key
 
 
 def is_total(kind: pa.DataType) -> bool:

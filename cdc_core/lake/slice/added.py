@@ -12,7 +12,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.reduce.repeated_inserts import has_repeated_keys
-from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
+from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.lake.rows.survey import Survey
 from cdc_core.schema import TableSchema
 
@@ -41,6 +41,6 @@ def repeats_keys(checks: TableChecks, table: TableSchema, lake: DeltaTable, file
     """Whether files of new rows contain one key twice, which a check of each file by itself does not find."""
     if not checks.has_unique_key(table):
         return False
-    key = merge_key(table)
+    key = table.row_key
     key_schema = pa.schema([lake.schema.field(name) for name in KeyColumns.of(key, lake.schema).read])
     return has_repeated_keys([lake.read_as(file, key_schema) for file in files], key)

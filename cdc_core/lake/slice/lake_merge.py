@@ -27,7 +27,6 @@ from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition, lake_position
 from cdc_core.lake.reduce.surplus_rows import LastStates, changes_between
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import check_inserts, in_order, is_op
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.absent_rows import Expectation
@@ -259,7 +258,7 @@ class LakeMerge:
         """Whether the tasks only wrote files with new rows, or with the entire content."""
         merge = joined.slice.merge
         overlaps = merge.snapshot.visible is not None
-        return adds_files(lake, joined.whole, has_key=bool(merge_key(merge.table)), overlaps=overlaps)
+        return adds_files(lake, joined.whole, has_key=bool(merge.table.row_key), overlaps=overlaps)
 
     def _delete_surplus(self, plan: SurplusFirst, lake: DeltaTable) -> Merged:
         """Delete surplus rows of the snapshot in force, in a separate commit before that of every change (LSN 1)."""

@@ -23,7 +23,6 @@ from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.schema import DeltaFeature
 from cdc_core.worker_memory import MEMORY
 
-
 # What each table was prepared for, and what it was then: unless either differs, there is nothing to prepare.
 _prepared: dict[str, tuple[object, Definition, tuple[str, ...]]] = MEMORY.part()
 

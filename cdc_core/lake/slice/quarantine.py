@@ -27,7 +27,6 @@ from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
 from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, Deferred, defer
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.survey import in_order, survey
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.order import Merge, Replay
@@ -149,7 +148,7 @@ class TableQuarantine:
         every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
         refused = np.concatenate([waited.refused, refused[fresh]])
         effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
-        deferred = defer(every, refused, effects, merge_key(self.merge.table), self.schema)
+        deferred = defer(every, refused, effects, self.merge.table.row_key, self.schema)
         return self._decided(waited, every, deferred, verdict, limits)
 
     def write(self, filtered: Filtered) -> None:
@@ -285,7 +284,7 @@ def _new_rows(table: TableSchema, rows: pa.Table, effects: np.ndarray, verdict: 
     mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
     # row-wise: rows that are refused or held
     reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]
-    return _as_rows(some, reasons, effects[at], merge_key(table))
+    return _as_rows(some, reasons, effects[at], table.row_key)
 
 
 def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key: Sequence[str]) -> pa.Table:
@@ -298,5 +297,5 @@ def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key:
 def settle(path: str, place: LakePosition, rows: pa.Table, effects: np.ndarray, table: TableSchema) -> None:
     """Leave waiting change rows these effects; the others are superseded by what the lake table at ``place`` has."""
     settled = Settled(rows.select(_POSITION), effects, [str(QuarantineStatus.SUPERSEDED)] * rows.num_rows)
-    none = _as_rows(rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), merge_key(table))
+    none = _as_rows(rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), table.row_key)
     write_quarantine(none, path, place, place.merged, settled)

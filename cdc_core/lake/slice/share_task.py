@@ -34,7 +34,7 @@ from cdc_core.lake.reduce.row_states import truncation_of
 from cdc_core.lake.rows.buckets import Buckets
 from cdc_core.lake.rows.images import chosen, column, validity
 from cdc_core.lake.rows.key_hash import Hashes, row_hashes
-from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
+from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.lake.rows.survey import NO_ROWS, in_order, is_op, survey
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.added import adds_files
@@ -268,10 +268,10 @@ class _Making:
     def _splits(self) -> bool:
         """Whether an update is divided into its two effects; in quarantine it would have to be one change."""
         is_apart = self.checks.places is None and not self._work.checks.may_refuse(self._merge.table)
-        return is_apart and not merge_key(self._merge.table)
+        return is_apart and not self._merge.table.row_key
 
     def _merge_parts(self, buckets: Buckets) -> None:
-        has_key, overlaps = bool(merge_key(self._merge.table)), self._merge.snapshot.visible is not None
+        has_key, overlaps = bool(self._merge.table.row_key), self._merge.snapshot.visible is not None
         is_added = adds_files(self._lake, self._whole, has_key=has_key, overlaps=overlaps)
         if self._truncates and not is_added:
             self._done = replace(self._done, ending=self._ending)
@@ -340,7 +340,7 @@ class _Touched:
 
     @classmethod
     def of(cls, rows: pa.Table, merge: Merge, lake: DeltaTable) -> _Touched:
-        key = merge_key(merge.table)
+        key = merge.table.row_key
         names = KeyColumns.of(key, lake.schema) if key else None
         new, old, has_old = images_of_keys(rows, names, image_schema(lake.schema))
         puts, takes, deletes = row_hashes(new), row_hashes(old), is_op(rows, "d")

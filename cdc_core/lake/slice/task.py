@@ -28,7 +28,6 @@ from cdc_core.lake.maintenance.compaction import maintain_briefly
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lake.slice.absent_rows import Expectation
@@ -141,13 +140,13 @@ class SliceTask:
                 done = done.then(step)
             if done.divided is None and done != Merged():
                 with watch("compact"):
-                    key = merge_key(order.schema.table)
+                    key = order.schema.table.row_key
                     if maintain_briefly(lake, begun, self.writer.history_minutes, key):
                         outcome = replace(outcome, upkeep=(*outcome.upkeep, UpkeepOrder(path, tuple(key))))
                 failpoints.hit(failpoints.AFTER_APPLY)
         except IndexesMissingError:
             # What was quarantined so far is added once; the changes are merged from the changelog by a later round.
-            upkeep = UpkeepOrder(path, tuple(merge_key(order.schema.table)), indexes=True)
+            upkeep = UpkeepOrder(path, tuple(order.schema.table.row_key), indexes=True)
             stands = lake_position(lake, self.scope, order.table).lsn
             return replace(outcome, merged=stands, done=done, waits=True, upkeep=(*outcome.upkeep, upkeep))
         except Exception as error:

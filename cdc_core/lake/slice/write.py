@@ -31,7 +31,7 @@ from cdc_core.lake.index.key_positions import KeyPositions, positions_in
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.positions import check_epoch, chunk_writes_app, merge_app
 from cdc_core.lake.reduce.row_states import Truncation
-from cdc_core.lake.rows.row_keys import KeyColumns, merge_key
+from cdc_core.lake.rows.row_keys import KeyColumns
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.schema.features import FeaturePolicy
 from cdc_core.lake.slice.absent_rows import Expectation
@@ -150,7 +150,7 @@ class LakeWriter:
         """
         effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS))
         files = self._files(lake, merge, effect)
-        feed = change_files(lake, files, (), effect.marked, merge_key(merge.table))
+        feed = change_files(lake, files, (), effect.marked, merge.table.row_key)
         return WrittenPart(effect, tuple(files), tuple(feed or ()))
 
     def end_rows(
@@ -165,7 +165,7 @@ class LakeWriter:
         marked = [MarkedRows(file, ended.places)] if count else []
         is_history = mode_of(schema.names) is DeleteMode.HISTORY
         effect = Rewrite([], iter(()), 0, count if is_history else 0, 0 if is_history else count, marked)
-        feed = change_files(lake, files, (), marked, merge_key(merge.table))
+        feed = change_files(lake, files, (), marked, merge.table.row_key)
         return WrittenPart(effect, tuple(files), tuple(feed or ()))
 
     def rewrite(self, lake: DeltaTable, file: DataFile, places: np.ndarray) -> list[DataFile]:
@@ -215,7 +215,7 @@ class LakeWriter:
 
     def _files(self, lake: DeltaTable, merge: Merge, effect: Rewrite) -> list[DataFile]:
         """Write an effect's rows to files; where keys are found by an index, they get theirs."""
-        files, key, positions = list[DataFile](), merge_key(merge.table), self._positions()
+        files, key, positions = list[DataFile](), merge.table.row_key, self._positions()
         is_indexed = bool(effect.marked) and uses_index(lake.files)
         for rows in effect.rows:
             files.append(lake.write(rows))
@@ -244,7 +244,7 @@ def _commit(
     added, marked = list(added), list(marked)
     removed = lake.files if replace else list(removed)
     if feed is None:
-        feed = change_files(lake, added, removed, marked, merge_key(merge.table))
+        feed = change_files(lake, added, removed, marked, merge.table.row_key)
     return lake.commit(added, removed, marked=marked, changes=feed, txns=txns, metadata=metadata, replace=replace)
 
 

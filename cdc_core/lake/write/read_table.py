@@ -21,7 +21,6 @@ from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.reduce.row_states import Truncation
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.schema.features import FeaturePolicy, announce, features_on
 from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.quarantine import end_former, quarantine_reads
@@ -118,7 +117,7 @@ class ReadTables:
     def _kept(self, table: TableSchema, lsn: Lsn) -> KeptRows:
         """Return the key and position by which rows are kept that the snapshot does not show."""
         taken = Truncation(int(lsn), -1, pa.scalar(self.taken_us, pa.timestamp("us", tz="UTC")))
-        return KeptRows(merge_key(table), taken, self.keeps_dropped)
+        return KeptRows(table.row_key, taken, self.keeps_dropped)
 
     def _enable_features(self, lake: DeltaTable, table: TableSchema) -> None:
         """Enable the features that tables are to have from the start."""

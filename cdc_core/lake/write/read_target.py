@@ -16,7 +16,6 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import lake_position
 from cdc_core.lake.rows.change_rows import RowTyper
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.stores.range_log import FinishedRange
 from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile, RowGate, discard
 from cdc_core.lake.write.replace import prepare, write_rows
@@ -126,7 +125,7 @@ class ReadTarget:
         refused = tuple(file for part in fresh for file in part.refused)
         if not written and not refused:
             return RangeFiles(tuple(files))
-        work = TakeOut(self.lake.path, self.schema, merge_key(self.table), written, refused)
+        work = TakeOut(self.lake.path, self.schema, self.table.row_key, written, refused)
         groups = balanced(files, lambda file: file.rows, 2 * parallelism(spark))
         doing = f"removing changed rows of {self.table.id} from the data files of an earlier attempt"
         pairs = [pair for done in run_tasks(spark, [[group] for group in groups], work, doing) for pair in done]

@@ -27,7 +27,6 @@ from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of
 from cdc_core.lake.paths import LakePaths
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.stores.snapshot_events import as_reads
@@ -154,7 +153,7 @@ class Quarantining:
                 changelog,
             )
             files.append(changelog.write(stored(reads, self.schema_version, changelog.schema, epoch)))
-            yield as_quarantine_rows(reads, part.reasons, merge_key(self.table))
+            yield as_quarantine_rows(reads, part.reasons, self.table.row_key)
         if changelog is not None and files:
             target, meta = changelog, {"slot": self.scope, "refused": -last}
             on_conflict(lambda: target.commit(files, metadata=meta), target)

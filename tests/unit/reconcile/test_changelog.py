@@ -17,7 +17,6 @@ from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.compare.target import Target
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import lake_position
-from cdc_core.lake.rows.row_keys import merge_key
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.lsn import Lsn
 from cdc_core.selection.options import SelectionOptions
@@ -53,7 +52,7 @@ def one(tmp_path):
 def target(one):
     lake = DeltaTable.open(one.lake)
     place = lake_position(lake, SLOT, TABLE.id)
-    compared = Compared.of(TYPER.read_schema, lake.schema, merge_key(TABLE))
+    compared = Compared.of(TYPER.read_schema, lake.schema, TABLE.row_key)
     return Target(TABLE, TYPER, lake, LakeVersion(place, 0), compared, (), DeltaTable.open(one.changelog))
 
 
