@@ -15,14 +15,14 @@ def meter(context: RunContext) -> Meter:
 
     All operations of a connector count in the same metrics.
     """
+    config, observe = context.config, context.config.observe
+    is_read = bool(observe.metrics_port or config.telemetry.telemetry_otlp_endpoint)
     if context.counted:
-        return Meter(context.counted[0])
-    config = context.config
-    observe = config.observe
+        return Meter(context.counted[0], is_read)
     sites, tags = data_docs_sites(config), observe.custom_metric_tags
     address, is_required = (observe.metrics_host, observe.metrics_port), observe.metrics_required
     context.counted.append(metrics_of(context.name, *address, sites, tags, is_required=is_required))
-    return Meter(context.counted[0])
+    return Meter(context.counted[0], is_read)
 
 
 def data_docs_sites(config: ConnectorConfig) -> list[Path]:

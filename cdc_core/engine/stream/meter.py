@@ -21,9 +21,10 @@ _POSITION = ("lsn", "lsn_commit", "txId", "ts_usec")
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Wraps the hooks of an operation to count the reports through them."""
+    """Wraps the hooks of an operation to count the reports through them. ``is_read``: whether anything shows counts."""
 
     metrics: ConnectorMetrics
+    is_read: bool = True
 
     def progress(self, hook: Callable[[SnapshotProgress], None] | None) -> Callable[[SnapshotProgress], None]:
         """Count the rows of a snapshot that replaces tables."""
@@ -47,7 +48,9 @@ class Meter:
         return told
 
     def hooks(self, hooks: Hooks) -> Hooks:
-        """Count micro-batches and rounds of the stream."""
+        """Count micro-batches and rounds of the stream; the same hooks if nothing shows the counts."""
+        if not self.is_read:
+            return hooks
 
         def on_batch(report: BatchReport) -> None:
             events = sum(report.events.values()) + report.own_rows.get(StreamTable.MESSAGES, 0)
