@@ -10,8 +10,7 @@ A table      ``LakeTable`` says where a table stands (``TablePosition``, ``Chang
 A round      A ``SliceOrder`` says what to append (``SpoolFiles``, ``Reached``) and up to which LSN to merge
              (``MergeOrder``, ``Replay``) in which schema version (``TargetSchema``) after which snapshot
              (``SnapshotInForce``). ``Work`` runs orders by a ``SliceTask``, and gives back a ``SliceOutcome`` for each
-             (``Applied``, ``QuarantineReport``, ``WAITS_FOR_EARLIER``); meanwhile it maintains a table
-             (``UpkeepOrder``, ``UpkeepDone``).
+             (``QuarantineReport``, ``WAITS_FOR_EARLIER``); ``Upkeep`` maintains tables meanwhile.
 Chunks       ``write_chunks`` writes a ``ChunkOrder`` of ``ChunkFile`` between two rounds, into the table of a
              ``Merge``, and returns a ``ChunkOutcome``. ``StagedRows``, ``StagedFile`` and ``write_staged`` are rows
              that wait for that.
@@ -102,12 +101,10 @@ if TYPE_CHECKING:
     from cdc_core.lake.slice.order import SliceOrder as SliceOrder
     from cdc_core.lake.slice.order import SnapshotInForce as SnapshotInForce
     from cdc_core.lake.slice.order import SpoolFiles as SpoolFiles
-    from cdc_core.lake.slice.outcome import Applied as Applied
     from cdc_core.lake.slice.outcome import SliceOutcome as SliceOutcome
     from cdc_core.lake.slice.reports import QuarantineReport as QuarantineReport
     from cdc_core.lake.slice.task import SliceTask as SliceTask
-    from cdc_core.lake.slice.upkeep import UpkeepDone as UpkeepDone
-    from cdc_core.lake.slice.upkeep import UpkeepOrder as UpkeepOrder
+    from cdc_core.lake.slice.upkeep_line import Upkeep as Upkeep
     from cdc_core.lake.spark.data_source import LakeDataSource as LakeDataSource
     from cdc_core.lake.stores.notifications import NotificationLog as NotificationLog
     from cdc_core.lake.stores.notifications import NotificationRow as NotificationRow
@@ -155,7 +152,6 @@ if TYPE_CHECKING:
 lazily(
     __name__,
     {
-        "Applied": "slice.outcome",
         "ChangelogCheck": "compare.changelog",
         "ChangelogFound": "compare.differences",
         "ChangelogPosition": "positions",
@@ -238,8 +234,7 @@ lazily(
         "Target": "compare.target",
         "TargetSchema": "schema.target_schema",
         "TypingPlan": "rows.typing_plan",
-        "UpkeepDone": "slice.upkeep",
-        "UpkeepOrder": "slice.upkeep",
+        "Upkeep": "slice.upkeep_line",
         "WAITS_FOR_EARLIER": "stores.quarantine",
         "Work": "slice.jobs",
         "compiled_checks": "checks.compiled",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from cdc_core.engine.reports import RoundReport, judgements_of
+from cdc_core.engine.reports import RoundReport
 from cdc_core.quality import CheckReport, both
 from cdc_core.schema import TableId
 
@@ -22,7 +22,7 @@ class Judgements:
 
     def add(self, report: RoundReport) -> None:
         """Add the judgements of a round."""
-        for check in judgements_of(report) if self._docs_path else ():
+        for check in report.judgements if self._docs_path else ():
             summed = both(self._found.get(check.table), check)
             assert summed is not None
             self._found[check.table] = summed

@@ -22,11 +22,10 @@ from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.round import Rounds
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.schema.renames import note_names
 from cdc_core.engine.schema.reread_limit import is_counted, remedy_then_replay
 from cdc_core.errors import TableError, TransientError
-from cdc_core.lake import ChangelogPosition, Replay, RoundLog, StreamTables, Work, epoch_of
+from cdc_core.lake import ChangelogPosition, Replay, RoundLog, StreamTables, Upkeep, Work, epoch_of
 from cdc_core.lsn import Lsn
 from cdc_core.quality import ConstraintsSeen
 from cdc_core.schema import PauseCause, TableId

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from cdc_core.engine.reports import MergeReport
 from cdc_core.errors import ChangesRefusedError
-from cdc_core.lake import Applied, SliceOutcome
+from cdc_core.lake import SliceOutcome
 from cdc_core.lsn import Lsn
 from cdc_core.quality import CheckReport, RuleResult
 
 
-def merge_report(outcome: SliceOutcome, applied: Applied) -> MergeReport:
-    """The report of a table that the round merged."""
-    quarantined = outcome.done.quarantined
+def merge_report(outcome: SliceOutcome) -> MergeReport | None:
+    """The report of a table that the round merged; None if it merged nothing of it."""
+    applied, quarantined = outcome.applied, outcome.done.quarantined
+    if applied is None:
+        return None
     return MergeReport(
         outcome.table,
         Lsn(outcome.merged or 0),

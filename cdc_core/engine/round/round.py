@@ -34,7 +34,6 @@ from cdc_core.engine.round.orders import Orders
 from cdc_core.engine.round.outcomes import cpu_parts, merge_report, refused
 from cdc_core.engine.round.record import Cuts
 from cdc_core.engine.round.table_state import MergeStates
-from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.engine.schema.reread_limit import RereadLimit
 from cdc_core.engine.schema.trouble import trouble_of
 from cdc_core.errors import MissingRowsError
@@ -44,6 +43,7 @@ from cdc_core.lake import (
     Replay,
     SliceOrder,
     SliceOutcome,
+    Upkeep,
     Work,
 )
 from cdc_core.lsn import Lsn
@@ -155,7 +155,7 @@ class Rounds:
         if outcome.lost is not None or order.merge is None:
             return None
         self._states.merge_done(order, outcome, began)
-        return None if outcome.applied is None else merge_report(outcome, outcome.applied)
+        return merge_report(outcome)
 
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
         """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cdc_core.engine.round import upkeep
-from cdc_core.engine.round.upkeep import Upkeep
 from cdc_core.errors import LakeError
 from cdc_core.lake.apply import ways
 from cdc_core.lake.index import key_positions
 from cdc_core.lake.maintenance import compaction
+from cdc_core.lake.slice import upkeep_line as upkeep
 from cdc_core.lake.slice import write
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
+from cdc_core.lake.slice.upkeep_line import Upkeep
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.one_table import OneTable
 from tests.support.waits import patient, wait_until

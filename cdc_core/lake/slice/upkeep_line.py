@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from cdc_core.errors import CdcError
-from cdc_core.lake import UpkeepDone, UpkeepOrder
+from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder
 
 SHARE = 0.25
 """Of the time of one core. Moving rows costs a core about a second for a million, and six or seven rows are moved for
