@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cdc_core.cli.logs import is_json, say
-from cdc_core.engine import RoundReport, judgements_of
+from cdc_core.engine import RoundReport
 from cdc_core.quality import RuleResult
 from cdc_core.schema import TableId
 from cdc_core.snapshot import SnapshotProgress
@@ -95,7 +95,7 @@ class RoundProgress:
         self._rounds += 1
         self._changes += changes
         self._tables.update(merge.table for merge in report.merges)
-        for check in judgements_of(report):
+        for check in report.judgements:
             if check.quarantined:
                 self._note_quarantined(check.table, check.quarantined)
             for rule in check.rules:

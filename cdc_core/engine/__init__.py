@@ -4,9 +4,9 @@ source.
 Reports   ``Until`` bounds a run. ``StreamReport``, ``RoundReport``, ``MergeReport``, ``BatchReport``, ``ReplayReport``
           and ``LakeJudgement`` are results; ``Status``, ``TableStatus``, ``OwnTableStatus``, ``StreamStatus``,
           ``KafkaStatus`` and ``KafkaTopic`` say how a connector is, by ``with_lake_status``, ``source_rows``,
-          ``waiting_in_quarantine`` and ``paused_now``; ``SlotBacklog`` how far its slot is behind. ``judgements_of``,
-          ``resuming`` and ``RENEWAL`` belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile``
-          and ``state_file`` are what other processes see of a run.
+          ``waiting_in_quarantine`` and ``paused_now``; ``SlotBacklog`` how far its slot is behind. ``resuming`` and
+          ``RENEWAL`` belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile`` and
+          ``state_file`` are what other processes see of a run.
 Reading   ``open_reader`` returns what receives a slot in batches (``WaitingChanges``), sorted by a ``SegmentSorter``
           (``Tap``, ``OwnRows``). ``TableRegistry`` describes relations; ``DeliveredFilter``, ``DeliveredPlace`` and
           ``place_of`` leave out what another connector delivered; ``Seen`` and ``IdleEnd`` tell how far the stream is.
@@ -22,7 +22,7 @@ Stream    ``StreamRun`` hands batches to a ``Sink`` and confirms (``Confirmation
           requests by ``ask_stream`` (``snapshot_of``); ``Backoff`` and ``is_retried`` decide what follows from an
           error; ``needing_sender``, ``note_sender`` and ``with_new_senders`` begin a stream anew.
 Backfill  ``TableSnapshots`` reads whole tables: what a start requires (``read_required``), what is named
-          (``read_named``, ``chosen_for_snapshot``). ``plan_ranges`` and ``read_ranges`` read tables in ranges
+          (``read_named``). ``plan_ranges`` and ``read_ranges`` read tables in ranges
           (``JobCallbacks``). ``replayed`` and ``require_replayable`` are for a table that is merged again.
 Files     ``EngineOptions``; ``RunFolder``, ``spark_scratch`` and ``scratch_of_command`` are temporary files of a run.
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.backfill.range_job import JobCallbacks as JobCallbacks
     from cdc_core.engine.backfill.range_job import plan_ranges as plan_ranges
     from cdc_core.engine.backfill.range_job import read_ranges as read_ranges
-    from cdc_core.engine.backfill.table_reads import chosen_for_snapshot as chosen_for_snapshot
     from cdc_core.engine.backfill.table_reads import read_named as read_named
     from cdc_core.engine.backfill.table_reads import read_required as read_required
     from cdc_core.engine.backfill.table_snapshots import TableSnapshots as TableSnapshots
@@ -77,7 +76,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.reports import StreamStatus as StreamStatus
     from cdc_core.engine.reports import TableStatus as TableStatus
     from cdc_core.engine.reports import Until as Until
-    from cdc_core.engine.reports import judgements_of as judgements_of
     from cdc_core.engine.reports import resuming as resuming
     from cdc_core.engine.round.lake_sink import LakeSink as LakeSink
     from cdc_core.engine.round.opening import open_lake_sink as open_lake_sink
@@ -185,7 +183,6 @@ lazily(
         "WaitingFile": "run_state",
         "WaitingRun": "run_state",
         "ask_stream": "stream.ask",
-        "chosen_for_snapshot": "backfill.table_reads",
         "concerned": "start.misfits",
         "connected": "stream.meter",
         "end_of_lake": "start.takeover",
@@ -194,7 +191,6 @@ lazily(
         "is_retried": "stream.recovery",
         "java_finding": "start.places",
         "judge_table": "start.rules",
-        "judgements_of": "reports",
         "lake_finding": "start.places",
         "misfits": "start.misfits",
         "needing_sender": "stream.renewed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -98,11 +98,10 @@ class RoundReport:
     refused: tuple[CheckReport, ...] = ()
     lags: LagCounts | None = None
 
-
-def judgements_of(report: RoundReport) -> Iterator[CheckReport]:
-    """The judgements of a round: of merged tables, and of tables whose changes were not merged."""
-    yield from (merge.check for merge in report.merges if merge.check is not None)
-    yield from report.refused
+    @property
+    def judgements(self) -> list[CheckReport]:
+        """The judgements of merged tables, and of tables whose changes were not merged."""
+        return [*(merge.check for merge in self.merges if merge.check is not None), *self.refused]
 
 
 @dataclass(frozen=True, slots=True)

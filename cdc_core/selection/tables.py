@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from cdc_core.schema import TableId
+from cdc_core.schema import TableId, TableSchema
+from cdc_core.selection.chosen import chosen_tables
 from cdc_core.selection.options import SelectionOptions
 from cdc_core.selection.patterns import Pattern, compile_all, compile_pattern, matches_any
 
@@ -61,6 +62,12 @@ class TableSelection:
         """Whether snapshots that name no tables read the table: it is captured and matches the snapshot's own list."""
         is_listed = not self._snapshot_in or matches_any(self._snapshot_in, str(table))
         return self.includes(table) and is_listed and not self._snapshot_skips(table)
+
+    def chosen_for_snapshot(self, captured: list[TableSchema], names: Sequence[TableId] | None) -> list[TableSchema]:
+        """Return the tables that are named; None: those of ``snapshot.include.collection.list``. Raises TableError."""
+        if names is not None:
+            return chosen_tables(captured, names)
+        return [table for table in captured if self.includes_in_snapshot(table.id)]
 
     def position(self, table: TableId) -> tuple[int, str]:
         """Return a sort key: the index of the first include pattern that matches, then the name.

@@ -8,12 +8,12 @@ Whole tables   ``SnapshotRun`` reads tables into the lake under one exported sna
                ``parallel_ranges`` are the order and number of what is read; ``lock_tables`` locks tables.
                ``SnapshotReport``, ``SnapshotProgress`` and ``OnProgress`` report. ``TableSelects`` are the statements
                that read a table for a comparison.
-Unsent         ``UnsentChanges`` decides which tables cannot be read yet, because the stream may lack earlier changes:
-               ``newly_published``, ``sent_as``, ``published_digest``, ``still_open``, ``OLDER_SECONDS``;
-               ``SenderRenewal`` begins the stream anew where the server needs it.
+Unsent         ``UnsentChanges`` decides which tables cannot be read yet, because the stream may lack earlier changes;
+               ``published_digest`` is equal while no publication was changed; ``SenderRenewal`` begins the stream anew
+               where the server needs it.
 Incremental    ``RangeReads`` reads ranges of keys in Spark tasks and stages them (``RangeReader``, ``ReadRange``,
                ``RangeToRead``, ``RangeRead``, ``Planned``); ``StagedRange`` and ``RangeFacts`` are what is staged,
-               ``LakeProgress`` what is stored of it (``Request``, ``Search``, ``Discarded``, ``MAX_PASSES``).
+               ``LakeProgress`` what is stored of it (``Request``, ``Search``, ``Discarded``).
                ``SnapshotQueue`` has what is requested (``Collection``). ``IncrementalSnapshots`` reads chunks into a
                stream of records (``ChunkReader``, ``ChunkWindow``, ``Watermarks``, ``Progress``). ``columns_of``
                are those that are read of a chunk; ``is_unaltered`` compares descriptions.
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.copy.settings import SnapshotSettings as SnapshotSettings
     from cdc_core.snapshot.copy.settings import parallel_ranges as parallel_ranges
     from cdc_core.snapshot.incremental.chunk import columns_of as columns_of
-    from cdc_core.snapshot.incremental.lake_progress import MAX_PASSES as MAX_PASSES
     from cdc_core.snapshot.incremental.lake_progress import Discarded as Discarded
     from cdc_core.snapshot.incremental.lake_progress import LakeProgress as LakeProgress
     from cdc_core.snapshot.incremental.lake_progress import Request as Request
@@ -120,12 +119,8 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.signals.rows import signal_rows as signal_rows
     from cdc_core.snapshot.signals.source_table import signal_table as signal_table
     from cdc_core.snapshot.snapshotter import Snapshotter as Snapshotter
-    from cdc_core.snapshot.unsent import OLDER_SECONDS as OLDER_SECONDS
     from cdc_core.snapshot.unsent import UnsentChanges as UnsentChanges
-    from cdc_core.snapshot.unsent import newly_published as newly_published
     from cdc_core.snapshot.unsent import published_digest as published_digest
-    from cdc_core.snapshot.unsent import sent_as as sent_as
-    from cdc_core.snapshot.unsent import still_open as still_open
 
 lazily(
     __name__,
@@ -147,13 +142,11 @@ lazily(
         "IncrementalSnapshots": "incremental.snapshots",
         "KeyRange": "incremental.reports",
         "LakeProgress": "incremental.lake_progress",
-        "MAX_PASSES": "incremental.lake_progress",
         "MalformedSignalError": "signals.parse",
         "ModeActions": "modes",
         "NOTIFICATION_CHANNELS": "signals.options",
         "Notification": "notifications",
         "Notifier": "notifications",
-        "OLDER_SECONDS": "unsent",
         "OnNotification": "notifications",
         "OnProgress": "reports",
         "Planned": "incremental.range_reads",
@@ -202,7 +195,6 @@ lazily(
         "load_actions": "signals.actions",
         "lock_tables": "locks",
         "mode_actions": "modes",
-        "newly_published": "unsent",
         "notify_of_snapshot": "notifications",
         "opened_notifier": "notification_table",
         "parallel_ranges": "copy.settings",
@@ -210,10 +202,8 @@ lazily(
         "read_line": "signals.parse",
         "read_signal": "signals.parse",
         "require_readable": "signals.readable",
-        "sent_as": "unsent",
         "signal_rows": "signals.rows",
         "signal_table": "signals.source_table",
-        "still_open": "unsent",
         "withdraw_signal": "signals.channels",
     },
 )

@@ -25,8 +25,8 @@ from cdc_core.lake import LakePaths, LakeTable, SchemaLog, SnapshotLog, TableHis
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.sender_renewal import SenderRenewal
 
-OLDER_SECONDS = 90.0
-"""How long a read waits for older transactions if nothing else could be done meanwhile."""
+# How long a read waits for older transactions if nothing else could be done meanwhile.
+_OLDER_SECONDS = 90.0
 _PAUSE_SECONDS = 0.1
 
 
@@ -62,12 +62,14 @@ class UnsentChanges:
         for table in tables:
             self._bounds[table.id] = (self._marks(table), bound)
 
-    def left(self, server: TransactionQueries, tables: Sequence[TableSchema], seconds: float) -> list[TableSchema]:
+    def left(
+        self, server: TransactionQueries, tables: Sequence[TableSchema], seconds: float = _OLDER_SECONDS
+    ) -> list[TableSchema]:
         """Return the tables with possible unsent changes, after waiting at most ``seconds`` for older transactions.
 
         ``tables`` were described before the call. Raises SourceError or TransientError.
         """
-        waiting = newly_published(self._paths, self._scope, tables, self._marks)
+        waiting = self._newly(tables, self._marks)
         for table in waiting:
             before = self._bounds.get(table.id)
             if before is None or before[0] != self._marks(table):
@@ -83,48 +85,47 @@ class UnsentChanges:
                 return [*early, *waiting]
             time.sleep(_PAUSE_SECONDS)
 
-    def require(self, server: TransactionQueries, tables: Sequence[TableSchema], seconds: float) -> None:
+    def sent_otherwise(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
+        """Return the tables that were never read, or of which the server sends otherwise than when they were read."""
+        return self._newly(tables, sent_as)
+
+    def require(
+        self, server: TransactionQueries, tables: Sequence[TableSchema], seconds: float = _OLDER_SECONDS
+    ) -> None:
         """Raise OlderTransactionsError if ``left`` returns a table."""
         left = self.left(server, tables, seconds)
         if left:
-            raise still_open(left, renews=self._renewal is not None)
+            raise self.error(left)
 
-
-def still_open(tables: Sequence[TableSchema], *, renews: bool = False) -> OlderTransactionsError:
-    """Return the error for tables that cannot be read yet; ``renews``: they wait for another walsender, too."""
-    names = ", ".join(str(table.id) for table in tables)
-    remedy = "End them (see pg_stat_activity, oldest xact_start first, and pg_prepared_xacts)."
-    if renews:
+    def error(self, tables: Sequence[TableSchema]) -> OlderTransactionsError:
+        """Return the error for tables that cannot be read yet."""
+        names = ", ".join(str(table.id) for table in tables)
+        remedy = "End them (see pg_stat_activity, oldest xact_start first, and pg_prepared_xacts)."
+        if self._renewal is not None:
+            return OlderTransactionsError(
+                f"What the server sends of {names} was changed. This version of PostgreSQL may send it as before the "
+                "change, so the stream is begun anew once the transactions have ended that were open then, and the "
+                "table is read after that.",
+                f"Upgrade the server (wal2lake check says to which version), or wait. {remedy}",
+            )
         return OlderTransactionsError(
-            f"What the server sends of {names} was changed. This version of PostgreSQL may send it as before the "
-            "change, so the stream is begun anew once the transactions have ended that were open then, and the table "
-            "is read after that.",
-            f"Upgrade the server (wal2lake check says to which version), or wait. {remedy}",
+            f"Transactions are still open that began before {names} was published as it is now; the stream does not "
+            "have their earlier changes, so the table is read after they have ended.",
+            remedy,
         )
-    return OlderTransactionsError(
-        f"Transactions are still open that began before {names} was published as it is now; the stream does not have "
-        "their earlier changes, so the table is read after they have ended.",
-        remedy,
-    )
 
+    def _newly(self, tables: Sequence[TableSchema], marks: Marks) -> list[TableSchema]:
+        """Return the tables that were never read, or have other marks than when they were read."""
+        histories = SchemaLog(self._paths.schema_versions, {}).read()
+        attempts: dict[TableId, set[int]] = {}
+        for (table, _), taken in SnapshotLog(self._paths.snapshots, epoch_of(self._scope)).read().items():
+            attempts.setdefault(table, set()).add(int(taken.lsn))
 
-def newly_published(
-    paths: LakePaths, scope: str, tables: Sequence[TableSchema], marks: Marks | None = None
-) -> list[TableSchema]:
-    """Return the tables that were never read, or are published in another way than when they were read.
+        def is_new(table: TableSchema) -> bool:
+            history, tried = histories.get(table.id, TableHistory({})), attempts.get(table.id, set())
+            return _is_new(self._paths, self._scope, table, history, tried, marks)
 
-    ``marks`` returns the compared state, ``published_as`` by default.
-    """
-    histories = SchemaLog(paths.schema_versions, {}).read()
-    attempts: dict[TableId, set[int]] = {}
-    for (table, _), taken in SnapshotLog(paths.snapshots, epoch_of(scope)).read().items():
-        attempts.setdefault(table, set()).add(int(taken.lsn))
-
-    def is_new(table: TableSchema) -> bool:
-        history, tried = histories.get(table.id, TableHistory({})), attempts.get(table.id, set())
-        return _is_new(paths, scope, table, history, tried, marks or published_as)
-
-    return [table for table in tables if is_new(table)]
+        return [table for table in tables if is_new(table)]
 
 
 def _is_new(

@@ -8,7 +8,7 @@ from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.destination import SnapshotCall
 from cdc_core.assemble.notifications import observed
 from cdc_core.assemble.signals.own_file import own_signals
-from cdc_core.engine import ask_stream, chosen_for_snapshot, read_named, snapshot_of
+from cdc_core.engine import ask_stream, read_named, snapshot_of
 from cdc_core.errors import InUseError
 from cdc_core.schema import TableId
 from cdc_core.snapshot import REREAD_TABLE, SnapshotReport
@@ -32,7 +32,7 @@ def snapshot(context: RunContext, call: SnapshotCall) -> list[SnapshotReport]:
 
 def _asked(context: RunContext, tables: Sequence[TableId] | None, in_use: InUseError) -> list[SnapshotReport]:
     with context.source() as source:
-        chosen = chosen_for_snapshot(source, context.captured(source), tables)
+        chosen = source.selection.chosen_for_snapshot(context.captured(source), tables)
     signals, asked = own_signals(context.config), {table.id: dict[str, object]() for table in chosen}
     answers = ask_stream(signals, context.is_running, REREAD_TABLE, asked, in_use)
     reports = [snapshot_of(table, answer) for table, answer in answers.items()]

@@ -25,7 +25,6 @@ from cdc_core.engine.backfill.range_plans import (
     requested_ranges,
     unreadable,
 )
-from cdc_core.engine.backfill.table_reads import chosen_for_snapshot
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import CdcError, InUseError, LockedError, TransientError
 from cdc_core.lake import ProgressLog, StagedRows, lake_properties
@@ -99,7 +98,8 @@ def read_ranges(
 ) -> list[RangeReport]:
     """Read ranges, see them written, and return what became of each; see ``Connector.incremental_snapshot``."""
     if names is None:
-        names = [table.id for table in readable_tables(source, chosen_for_snapshot(source, captured, None), None)]
+        chosen = source.selection.chosen_for_snapshot(captured, None)
+        names = [table.id for table in readable_tables(source, chosen, None)]
     asked = [parsed_range(name) for name in names]
     tables = list(dict.fromkeys(table for table, _, _ in asked))
     known = {table.id: table for table in readable_tables(source, captured, tables)}

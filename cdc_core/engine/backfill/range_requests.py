@@ -22,7 +22,6 @@ from cdc_core.errors import CdcError, LockedError, OlderTransactionsError, Trans
 from cdc_core.lake import RangePlan
 from cdc_core.schema import TableId
 from cdc_core.snapshot import (
-    MAX_PASSES,
     Collection,
     Planned,
     RangeRead,
@@ -242,13 +241,13 @@ class RangeRequests:
         search = self._stored.now.searches.get(table)
         if search is None or not search.again:
             self._end(ScanStatus.SUCCEEDED if self._request.rows else ScanStatus.EMPTY)
-        elif search.passes < MAX_PASSES:
+        elif search.may_begin_again:
             self._restart(table, search)
         else:
             _log.warning(
                 "%s: keys of rows changed during %d passes of the snapshot, and TOASTed values of these rows "
                 "may be missing. Take a blocking snapshot of it.",
-                *(table, MAX_PASSES + 1),
+                *(table, search.passes + 1),
             )
             self._stored.now = self._stored.now.with_search(table, None)
             self._end(ScanStatus.SUCCEEDED)
@@ -304,7 +303,7 @@ class RangeRequests:
     def _settle(self, table: TableId, search: Search) -> None:
         """End the search of a table that other processes have read; have the table read as a whole if it must be."""
         state = self._stored.now.with_search(table, None)
-        if search.again and search.passes < MAX_PASSES:
+        if search.again and search.may_begin_again:
             _log.info("%s is re-read in chunks: the keys of too many rows changed during the snapshot.", table)
             self._queue.progress = state.progress.with_tables((Collection(table),))
             state = state.with_search(table, replace(search, again=False, passes=search.passes + 1))

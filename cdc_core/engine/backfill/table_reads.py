@@ -94,7 +94,7 @@ def read_named(
     """
     lake = snapshots.lake
     captured = [table for table in tables if source.selection.is_table(table.id)]
-    chosen = chosen_for_snapshot(source, captured, names)
+    chosen = source.selection.chosen_for_snapshot(captured, names)
     others = [table for table in captured if table not in chosen]
     proof = Continuity.of(lake, tables)
     if any(table.id in proof.held.tables for table in others):
@@ -121,12 +121,3 @@ def read_named(
     if not others:
         recorded.note_all_read()
     return reports
-
-
-def chosen_for_snapshot(
-    source: Source, captured: list[TableSchema], names: Sequence[TableId] | None
-) -> list[TableSchema]:
-    """Return the tables that are named; None: those of ``snapshot.include.collection.list``."""
-    if names is not None:
-        return chosen_tables(captured, names)
-    return [table for table in captured if source.selection.includes_in_snapshot(table.id)]

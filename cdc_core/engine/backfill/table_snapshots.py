@@ -19,7 +19,6 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres import Source, connect, doubtful_columns, sample_misfits
 from cdc_core.schema import DroppedColumns, PauseCause, TableId, TableSchema, streamed
 from cdc_core.snapshot import (
-    OLDER_SECONDS,
     OnProgress,
     SenderRenewal,
     SnapshotProgress,
@@ -28,9 +27,6 @@ from cdc_core.snapshot import (
     SnapshotSettings,
     UnsentChanges,
     in_reading_order,
-    newly_published,
-    sent_as,
-    still_open,
 )
 from cdc_core.spark import GivenSession, Session, StartSession, received
 
@@ -83,14 +79,11 @@ class TableSnapshots:
         renewal, has_slot = self.renewal_for(source), source.slot().exists
         unsent = UnsentChanges(self.lake.paths, self.lake.scope, renewal if later else None)
         # The creation of a slot waits for older transactions itself.
-        seconds = _LATER_SECONDS if later else OLDER_SECONDS
-        left = unsent.left(source, tables, seconds) if has_slot else []
+        left = []
+        if has_slot:
+            left = unsent.left(source, tables, _LATER_SECONDS) if later else unsent.left(source, tables)
         # What the stream sends of these after it has read them may be wrong until it is begun anew.
-        again = (
-            newly_published(self.lake.paths, self.lake.scope, tables, sent_as)
-            if has_slot and renewal and not later
-            else []
-        )
+        again = unsent.sent_otherwise(tables) if has_slot and renewal and not later else []
         ready = [table for table in tables if table not in left]
         reports: list[SnapshotReport] = []
         refused: Mapping[TableId, CdcError] = {}
@@ -105,7 +98,7 @@ class TableSnapshots:
             if not later:
                 raise TableError(trouble.reason, trouble.remedy, str(table))
         if left and not later:
-            raise still_open(left)
+            raise unsent.error(left)
         self._leave_to_stream(left, "is not read yet")
         self._leave_to_stream(again, "is read again by the stream")
         return reports
@@ -125,8 +118,7 @@ class TableSnapshots:
         """
         with self.source() as source:
             readable = self._readable(source, numbers, unsent)
-            renews = self.renewal_for(source) is not None
-            errors = {**readable.failed, **{table.id: still_open([table], renews=renews) for table in readable.waiting}}
+            errors = {**readable.failed, **{table.id: unsent.error([table]) for table in readable.waiting}}
             if not readable.tables:
                 return errors
 

@@ -54,7 +54,7 @@ from cdc_core.snapshot.copy.task import CopyRanges, RangeResult
 from cdc_core.snapshot.copy.unaltered import unaltered
 from cdc_core.snapshot.locks import lock_tables
 from cdc_core.snapshot.reports import OnProgress, SnapshotProgress, SnapshotReport
-from cdc_core.snapshot.unsent import OLDER_SECONDS, UnsentChanges, published_as
+from cdc_core.snapshot.unsent import UnsentChanges, published_as
 from cdc_core.spark import parallelism
 
 # Attempts to read a table that is altered while it is read.
@@ -106,7 +106,7 @@ class SnapshotRun:
             now = {table.id: streamed(table) for table in self._source.catalog.tables(named)}
             before, left = left, [now.get(table.id, table) for table in left]
             again = [table for was, table in zip(before, left, strict=True) if published_as(was) != published_as(table)]
-            UnsentChanges(self._paths, self._settings.scope).require(self._source, again, OLDER_SECONDS)
+            UnsentChanges(self._paths, self._settings.scope).require(self._source, again)
         raise locked[0] if locked else _changed(left[0].id)
 
     def reread(

@@ -59,6 +59,11 @@ class Search:
     passes: int = 0
     writing: tuple[str, int] = ("", 0)
 
+    @property
+    def may_begin_again(self) -> bool:
+        """Whether the entire table may be read once more."""
+        return self.passes < MAX_PASSES
+
     def begin(self, since: int) -> int:
         """The LSN after which changes are to be searched, for rows of which none was read before ``since``."""
         return self.upto if self.since <= since <= self.upto else min(since, self.upto)
