@@ -27,12 +27,12 @@ _MOST_BYTES = 64 << 20
 class DeliveryError(Exception):
     """A message was not delivered. Its text names the service and what happened; it has no secret and no row value.
 
-    ``status`` is that of an HTTP answer; 0 without one.
+    ``status`` is that of an HTTP answer; 0 without one. ``fault`` is then the kind of what prevented it.
     """
 
-    def __init__(self, text: str, status: int = 0) -> None:
+    def __init__(self, text: str, status: int = 0, fault: str = "") -> None:
         super().__init__(text)
-        self.status = status
+        self.status, self.fault = status, fault
 
 
 def address(url: str) -> str:
@@ -56,7 +56,8 @@ def exchange(method: str, url: str, body: bytes | None, headers: Mapping[str, st
     except urllib.error.HTTPError as error:
         raise DeliveryError(f"{address(url)} answered {error.code}", error.code) from None
     except (OSError, http.client.HTTPException) as error:
-        raise DeliveryError(f"{address(url)} cannot be reached ({type(error).__name__})") from None
+        fault = type(error).__name__
+        raise DeliveryError(f"{address(url)} cannot be reached ({fault})", fault=fault) from None
 
 
 class Outbox(Generic[Message]):

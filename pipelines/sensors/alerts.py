@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import dagster as dg
 
+from cdc_core import outbox
 from wal2lake.pipelines.checks.tables import REPORTED_BY
 
 VARIABLE = "WAL2LAKE_ALERT_WEBHOOK"
@@ -60,15 +59,11 @@ def post(alert: Mapping[str, str]) -> None:
     address = os.environ.get(VARIABLE, "").strip()
     if not address.startswith(("http://", "https://")):
         raise AlertError(f"{VARIABLE} is not an http address.")
-    body = json.dumps(dict(alert)).encode()
-    request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS):
-            return
-    except urllib.error.HTTPError as error:
-        raise AlertError(f"The address of {VARIABLE} answered {error.code}.") from None
-    except OSError as error:
-        raise AlertError(f"The address of {VARIABLE} cannot be reached: {type(error).__name__}.") from None
+        outbox.post(address, json.dumps(dict(alert)).encode(), {}, _TIMEOUT_SECONDS)
+    except outbox.DeliveryError as error:
+        what = f"answered {error.status}" if error.status else f"cannot be reached: {error.fault}"
+        raise AlertError(f"The address of {VARIABLE} {what}.") from None
 
 
 def run_failed(run: dg.DagsterRun, message: str) -> dict[str, str]:

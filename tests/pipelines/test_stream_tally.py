@@ -9,20 +9,13 @@ from cdc_core.lsn import Lsn
 from cdc_core.observe.lag import LagCounts
 from cdc_core.quality.check_report import CheckReport, RuleResult
 from tests.pipelines.fake import ORDERS, PEOPLE
+from tests.support.clock import Clock
 from wal2lake.pipelines.reports.stream_tally import RunTally
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

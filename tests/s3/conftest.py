@@ -7,13 +7,14 @@ Run by ``make test-s3``, which installs the group ``s3``; hadoop-aws and the AWS
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_core.lake.delta.storage import LOG_STORE
+from tests.support.lake import write_properties
 from tests.support.program import Program
 from tests.support.s3 import SECRET, Bucket, is_installed, made_bucket, s3_server
 
@@ -40,6 +41,24 @@ def server() -> Iterator[str]:
 def bucket(server: str) -> Bucket:
     """A bucket of its own for each test."""
     return made_bucket(server)
+
+
+@pytest.fixture
+def connector_file(pg: Any, tmp_path: Path) -> Callable[..., Path]:
+    """Write the connector file of a database and its lake in a bucket; ``more`` are further properties."""
+
+    def written(database: str, bucket: Bucket, **more: str) -> Path:
+        settings = {
+            "schema.include.list": "public",
+            "wal2lake.lake.path": f"s3://{bucket.name}/lake",
+            "wal2lake.state.path": str(tmp_path / "state"),
+            "wal2lake.freshness.seconds": "0",
+            **bucket.properties,
+            **more,
+        }
+        return write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+
+    return written
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ from cdc_core.lake.delta.storage import Location
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
 from tests.s3.test_s3 import CHANGES, SCHEMA, TABLES, read, source
-from tests.support.lake import write_properties
 from tests.support.s3 import Bucket
 from tests.support.store_proxy import CUT, LOSE, LOSE_500, REFUSE, StoreProxy
 from tests.support.waits import wait_until
@@ -96,18 +95,10 @@ def positions(bucket: Bucket, name: str) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in pa.table(found).to_pylist())
 
 
-def test_a_run_writes_each_change_once_whichever_answer_is_lost(pg, program, bucket, store, tmp_path):
+def test_a_run_writes_each_change_once_whichever_answer_is_lost(pg, program, bucket, store, connector_file):
     database = pg.database("s3_lost")
     pg.execute(database, SCHEMA)
-    settings = {
-        "schema.include.list": "public",
-        "wal2lake.lake.path": f"s3://{bucket.name}/lake",
-        "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0",
-        "wal2lake.merge.rewrite.max.bytes": "12000",
-        **bucket.by(store.url).properties,
-    }
-    file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+    file = connector_file(database, bucket.by(store.url), **{"wal2lake.merge.rewrite.max.bytes": "12000"})
 
     def is_equal() -> bool:
         return all(read(bucket, name) == source(pg, database, name) for name in TABLES)

@@ -23,7 +23,6 @@ from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.storage import Location
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
-from tests.support.lake import write_properties
 from tests.support.proxy import Proxy
 from tests.support.s3 import KEY, REGION, SECRET, Bucket
 from tests.support.waits import patient, wait_until
@@ -77,21 +76,16 @@ def source(pg: Any, database: str, table: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in pg.execute(database, f"select {TABLES[table]} from {table}"))
 
 
-def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, bucket, tmp_path):
+def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, bucket, connector_file, tmp_path):
     database = pg.database("s3_kill")
     pg.execute(database, SCHEMA)
-    settings = {
-        "schema.include.list": "public",
-        "wal2lake.lake.path": f"s3://{bucket.name}/lake",
-        "wal2lake.state.path": str(tmp_path / "state"),
-        "wal2lake.freshness.seconds": "0",
+    more = {
         "wal2lake.merge.rewrite.max.bytes": "12000",
         "wal2lake.lake.clustered.tables": "public.lines",
         "wal2lake.lake.row.tracking.tables": "public.lines",
         "wal2lake.lake.change.feed.tables": "public.lines",
-        **bucket.properties,
     }
-    file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+    file = connector_file(database, bucket, **more)
     for number, step in enumerate(STEPS, 1):
         pg.execute(database, CHANGES.format(r=number))
         program.killed_at(step, file)
@@ -116,19 +110,15 @@ def test_killed_at_every_step_the_lake_on_s3_equals_the_source(pg, program, buck
     assert not list(Path(tmp_path).rglob("_delta_log")), "nothing of the lake is on the local disk"
 
 
-def test_ranges_are_staged_on_s3_survive_a_kill_and_fill_their_tables(pg, program, bucket, tmp_path):
+def test_ranges_are_staged_on_s3_survive_a_kill_and_fill_their_tables(pg, program, bucket, connector_file, tmp_path):
     database = pg.database("s3_ranges")
     pg.execute(database, SCHEMA + "analyze")
-    settings = {
-        "schema.include.list": "public",
+    more = {
         "snapshot.mode": "no_data",
         "incremental.snapshot.chunk.size": "10",
         "wal2lake.snapshot.rows.per.partition": "20",
-        "wal2lake.lake.path": f"s3://{bucket.name}/lake",
-        "wal2lake.state.path": str(tmp_path / "state"),
-        **bucket.properties,
     }
-    file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+    file = connector_file(database, bucket, **more)
     assert program.stream(file).returncode == 0
     pg.execute(database, CHANGES.format(r=1))
     ranges = ("snapshot", file, "--incremental", "public.notes", "public.lines")
@@ -147,21 +137,14 @@ def test_ranges_are_staged_on_s3_survive_a_kill_and_fill_their_tables(pg, progra
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
-def test_a_run_continues_after_storage_was_away(pg, program, bucket, tmp_path):
+def test_a_run_continues_after_storage_was_away(pg, program, bucket, connector_file):
     """503 SlowDown while whatever is tried fails, then refused connections; nothing is lost or doubled."""
     database = pg.database("s3_slow")
     pg.execute(database, SCHEMA)
     host, port = bucket.endpoint.removeprefix("http://").split(":")
     with Proxy(host, int(port)) as proxy:
-        settings = {
-            "schema.include.list": "public",
-            "wal2lake.lake.path": f"s3://{bucket.name}/lake",
-            "wal2lake.state.path": str(tmp_path / "state"),
-            "wal2lake.freshness.seconds": "0",
-            **bucket.properties,
-            "wal2lake.storage.s3.endpoint": f"http://127.0.0.1:{proxy.port}",
-        }
-        file = write_properties(tmp_path / "s3.properties", pg.properties(database, **settings))
+        endpoint = f"http://127.0.0.1:{proxy.port}"
+        file = connector_file(database, bucket, **{"wal2lake.storage.s3.endpoint": endpoint})
 
         def is_equal() -> bool:
             return all(read(bucket, table) == source(pg, database, table) for table in TABLES)

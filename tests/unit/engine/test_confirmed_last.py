@@ -12,6 +12,7 @@ from cdc_core.engine.stream import run as run_module
 from cdc_core.engine.stream.confirmations import Confirmations
 from cdc_core.engine.stream.run import Hooks, StreamRun
 from cdc_core.lsn import Lsn
+from tests.support.clock import Clock
 from tests.unit.engine.streaming import ORDERS, FakeStream, announce, insert, reader, transaction
 
 
@@ -117,19 +118,6 @@ def test_a_run_that_ends_when_it_is_idle_does_first_what_a_waiting_signal_asks_f
         run = StreamRun(reading, sink, confirmations, 0, Lsn(5_000), lambda: Lsn(5_000))
         assert run.run(Until(idle_seconds=0, max_seconds=10)).stopped_by == "idle"
     assert sink.steps == 5
-
-
-class Clock:
-    """Time that passes only where something takes time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.mark.parametrize(("has_more", "begun"), [(True, [0.0, 0.25, 0.5]), (False, [0.0, 0.25, 0.6])])

@@ -9,6 +9,7 @@ from cdc_core.described import DescribedColumn, DescribedTable
 from cdc_core.lineage.datasets import SourceDatabase, Written, location
 from cdc_core.lineage.run import Job, LineageRun, MergedUpTo
 from cdc_core.schema.table import TableId
+from tests.support.clock import Clock
 from tests.support.openlineage import recorded, wrong
 
 ORDERS = TableId("public", "orders")
@@ -23,14 +24,6 @@ TABLE = DescribedTable(
     ),
     "s3a://bucket/lake/shop/public/orders",
 )
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -10,17 +10,11 @@ from cdc_core.errors import UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.observe.alerts import AlertEvent, Alerts
 from cdc_core.schema.table import TableId
+from tests.support.clock import Clock
 from tests.support.waits import wait_until
 from tests.support.webhook import webhook
 
 ORDERS, PEOPLE = TableId("public", "orders"), TableId("public", "people")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from cdc_core.quality.check_report import CheckReport, RuleResult
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import INCREMENTAL, INITIAL, Notifier, SnapshotStatus, notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from tests.support.clock import Clock
 from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[3]
@@ -37,16 +38,9 @@ LAGS = LagCounts.of(np.array([0.25, 1.5, 100_000.0]), np.array([3, 2, 1]))
 ORDERS, PEOPLE = TableId("public", "orders"), TableId("public", "people")
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

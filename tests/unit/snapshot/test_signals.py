@@ -22,6 +22,7 @@ from cdc_core.snapshot.signals.parse import (
     read_line,
     read_signal,
 )
+from tests.support.clock import Clock
 
 
 def asked(kind, **data):
@@ -112,13 +113,6 @@ def test_a_line_holds_its_data_as_an_object_or_as_text():
     for line in ('{"id": "1"}', '{"type": "log", "data": [1]}', "nonsense"):
         with pytest.raises(MalformedSignalError):
             read_line(line)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def test_a_file_is_looked_into_at_its_interval_and_emptied(tmp_path, caplog):
