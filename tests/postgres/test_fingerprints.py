@@ -333,6 +333,17 @@ VALUES_MAY_DIFFER = (
 )
 
 
+DESCRIPTION_DIFFERS = (
+    "comment on table t is 'a comment'",
+    "alter table t rename n to number",
+    "alter table t rename to renamed",
+    "alter table renamed rename to t",
+    "alter publication p add table parted",
+    "alter publication p set (publish = 'insert')",
+    "alter table t alter m set default 'sad'",
+)
+
+
 def test_the_storage_stamp_is_another_one_when_values_may_differ(each_pg: Cluster) -> None:
     database = each_pg.database("stamps")
     with each_pg.connect(database) as session:
@@ -357,6 +368,36 @@ def test_the_storage_stamp_is_another_one_when_values_may_differ(each_pg: Cluste
             stamp = catalog.storage_stamp(oids)
             assert stamp not in seen, statement
             seen.add(stamp)
+
+
+@pytest.mark.parametrize("publication", ["", "p"])
+def test_the_stamp_of_the_marks_is_another_one_when_the_fingerprints_are(each_pg: Cluster, publication: str) -> None:
+    database = each_pg.database("marks")
+    with each_pg.connect(database) as session:
+        session.autocommit = True
+        run(
+            session,
+            "create type mood as enum ('sad', 'ok')",
+            "create table t (id int primary key, n int, m mood)",
+            "create table parted (id int, n int) partition by list (id)",
+            "create table parted_b partition of parted for values in (2)",
+            "create table parted_c (id int, n int)",
+            "create publication p for table t",
+        )
+        catalog = Catalog(session, publication)
+        oids = [table_of(session, name).oid for name in ("t", "parted")]
+        stamp, marks = catalog.marks_stamp(oids), catalog.fingerprints(oids)
+        run(session, "create table other (id int primary key)", "insert into t values (1, 1, 'ok')", "vacuum analyze t")
+        assert (catalog.marks_stamp(oids), catalog.fingerprints(oids)) == (stamp, marks)
+        assert catalog.marks_stamp(oids[:1]) != stamp
+        for statement in (*VALUES_MAY_DIFFER, *DESCRIPTION_DIFFERS):
+            run(session, statement)
+            stamp_now, marks_now = catalog.marks_stamp(oids), catalog.fingerprints(oids)
+            assert (stamp_now == stamp) is (marks_now == marks), statement
+            stamp, marks = stamp_now, marks_now
+        run(session, "drop table t")
+        assert catalog.marks_stamp(oids) != stamp
+        assert catalog.marks_stamp([]) == catalog.marks_stamp([])
 
 
 def test_a_type_has_its_parts_and_whether_they_were_altered(session: Connection) -> None:

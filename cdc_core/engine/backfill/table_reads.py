@@ -65,7 +65,8 @@ def read_required(
     unread: list[TableSchema] = []
     if plan.looks:
         # The stream pauses tables whose folder cannot be used; the others are not delayed.
-        readable = [table for table in candidates if table.id not in unusable and table in published.live]
+        live = published.names
+        readable = [table for table in candidates if table.id not in unusable and table.id in live]
         unread = plan.tables(readable, asked, known, published.added)
     if only is not None:
         read = {*unusable, *(table.id for table in unread if plan.reads)}
@@ -109,9 +110,10 @@ def read_named(
     # Changes of a table that is added to the publication again were not published meanwhile: it is re-read, too.
     again = [table for table in others if table.id in published.added]
     again = [table for table in again if table.id in lake.known(again)]
-    silent = [table.id for table in chosen if table.id not in published.names]
+    live = published.names
+    silent = [table.id for table in chosen if table.id not in live]
     say_unread(lake, source, silent, read=(), known=(), published=published.names)
-    chosen = [table for table in [*chosen, *again] if table in published.live]
+    chosen = [table for table in [*chosen, *again] if table.id in live]
     chosen = without_clashes(lake, chosen, named=names is not None)
     unusable = lake.known_and_unusable(chosen)[1]
     usable = [table for table in chosen if table.id not in unusable]

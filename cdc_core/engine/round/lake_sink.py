@@ -110,7 +110,7 @@ class LakeSink:
         A table whose merge failed is included again after some seconds, one that rests once it is due; one that is
         paused or being re-read is not.
         """
-        return any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states)
+        return any(self._merge_states.is_due(table, to_lsn) for table, _ in self._merge_states.unsettled)
 
     def call_all(self) -> None:
         """Let the next round merge every table, also those that rest."""
@@ -121,11 +121,12 @@ class LakeSink:
         """Whether a table is being re-read or cannot be merged before the stream reaches an LSN, or a slice was partly
         merged.
         """
+        states = self._merge_states
         return (
             self._rounds.has_rest
             or self._watch.catalogue.is_poll_due
             or self._watch.rereads.are_under_way
-            or any(s.versions.is_on_its_way or s.is_waiting(self._merge_states.passed) for _, s in self._merge_states)
+            or any(s.versions.is_on_its_way or s.is_waiting(states.passed) for _, s in states.unsettled)
         )
 
     @property
@@ -210,7 +211,7 @@ class LakeSink:
 
     def _start_rereads(self) -> None:
         watch, rereads = self._watch, self._watch.rereads
-        for table, merge_state in self._merge_states:
+        for table, merge_state in self._merge_states.unsettled:
             versions = merge_state.versions
             is_wanted = versions.reread is not None and versions.paused is None and not merge_state.has_failed
             if is_wanted and table not in rereads and watch.pauses.can_be_read(table):

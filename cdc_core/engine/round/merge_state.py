@@ -69,6 +69,14 @@ class MergeState:
         return time.monotonic() < self.due_at
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether nothing will be due to a table that is current (``record.state_at``) before its state is changed."""
+        versions = self.versions
+        is_followed = versions.waiting is None and versions.owed is None and not versions.absent
+        has_begun = self.waits_for is None or self.merged is not None
+        return is_followed and has_begun and self.backlog is None and not self.rests
+
+    @property
     def awaits_retry(self) -> bool:
         """Whether the last merge failed and is to be retried."""
         has_more = self.backlog is not None or bool(self.versions.pending) or self.versions.holds_back

@@ -44,7 +44,7 @@ class Orders:
         if batch is not None:
             kept = [table for table in in_batch if not self._states.of(table).loses_changes]
             orders = [self._of_batch(batch, table, to_lsn) for table in kept]
-        due = [t for t, _ in self._states if t not in in_batch and self._states.is_due(t, to_lsn)]
+        due = [t for t, _ in self._states.unsettled if t not in in_batch and self._states.is_due(t, to_lsn)]
         return self._with_replays(orders + [self._order(table, to_lsn) for table in due], to_lsn, replays)
 
     def of_chunks(self, table: TableId, at: int) -> Merge:

@@ -10,12 +10,16 @@ from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.lake import RecordedTable, RoundLog, TableState
 from cdc_core.lsn import Lsn, last_begin
+from cdc_core.schema import TableId
 
 _POLL_SECONDS = 5.0
 
 
 class Cuts:
     """Records the merge states of all tables. For one thread.
+
+    A round costs what its changed tables cost, however many there are: of a table that is settled (``MergeStates``),
+    what was recorded of it holds for every later LSN.
 
     ``look`` notes in the merge states which tables were altered without an event, up to the time of the call: an ALTER
     that rewrites values, committed at or before the round's LSN, is not in the lake.
@@ -25,7 +29,9 @@ class Cuts:
         self._log = log
         self._merge_states = merge_states
         self._look = look
+        self._known: dict[TableId, RecordedTable] = {}
         self._last: tuple[RecordedTable, ...] | None = None
+        self._ahead: frozenset[TableId] = frozenset()
         self._last_lsn: Lsn | None = None
         self._committed: tuple[int, datetime] | None = None
         self._checked_at = float("-inf")
@@ -52,13 +58,16 @@ class Cuts:
             self._begin()
         self._merge_states.find_maintained_versions()
         self._look()
+        if self._last_lsn is not None and lsn < self._last_lsn:
+            return
         tables = self.tables_at(lsn)
-        if not tables or (self._last_lsn is not None and lsn < self._last_lsn):
+        if not tables:
             return
         if self._last_lsn == lsn and self._last == tables:
-            return
-        if self._log.append(lsn, None if self._committed is None else self._committed[1], tables):
-            self._last, self._last_lsn = tables, Lsn(lsn)
+            self._settle(lsn)
+        elif self._log.append(lsn, None if self._committed is None else self._committed[1], tables):
+            self._note_last(tables, Lsn(lsn))
+            self._settle(lsn)
 
     def between_rounds(self, passed: int) -> None:
         """Record the round again if the state of a table changed without a round: re-read, resumed, compacted.
@@ -79,32 +88,51 @@ class Cuts:
         self._merge_states.find_maintained_versions()
         if self.tables_at(lsn) != self._last:
             self.record(lsn)
+        else:
+            self._settle(newest)
 
     def _has_caught_up(self, lsn: int) -> bool:
         """Whether a table that was ahead of the newest round is not ahead of ``lsn``."""
-        ahead = {recorded.table for recorded in self._last or () if recorded.state is TableState.AHEAD}
-        return bool(ahead) and any(
-            recorded.table in ahead and recorded.state is not TableState.AHEAD for recorded in self.tables_at(lsn)
+        return bool(self._ahead) and any(
+            recorded.table in self._ahead and recorded.state is not TableState.AHEAD for recorded in self.tables_at(lsn)
         )
 
     def tables_at(self, lsn: int) -> tuple[RecordedTable, ...]:
-        """Return the state of every known table at an LSN, ordered by name."""
-        recorded = []
-        for table, merge_state in sorted(self._merge_states, key=lambda entry: entry[0]):
-            overlap = self._merge_states.overlap(table)
-            state = state_at(merge_state, None if overlap is None else overlap.lsn, lsn)
+        """Return the state of every known table at an LSN, not before that of the newest round, ordered by name."""
+        before = len(self._known)
+        for table, merge_state in self._merge_states.unsettled:
+            state = self._state_at(table, merge_state, lsn)
             is_current = state is TableState.CURRENT
             version = merge_state.version if is_current else None
             identity = merge_state.identity if is_current else None
-            recorded.append(RecordedTable(table, state, version, merge_state.token, merge_state.shown, identity))
-        return tuple(recorded)
+            self._known[table] = RecordedTable(table, state, version, merge_state.token, merge_state.shown, identity)
+        if len(self._known) > before:
+            self._known = dict(sorted(self._known.items()))
+        return tuple(self._known.values())
+
+    def _settle(self, lsn: int) -> None:
+        """Leave out of later comparisons the tables that show the source at ``lsn``, the newest round's, and are quiet.
+
+        ``tables_at`` has returned their present state. A table that is ahead of the newest round is not settled.
+        """
+        for table, merge_state in self._merge_states.unsettled:
+            if merge_state.is_quiet and self._state_at(table, merge_state, lsn) is TableState.CURRENT:
+                self._merge_states.settle(table)
+
+    def _state_at(self, table: TableId, merge_state: MergeState, lsn: int) -> TableState:
+        overlap = self._merge_states.overlap(table)
+        return state_at(merge_state, None if overlap is None else overlap.lsn, lsn)
+
+    def _note_last(self, tables: tuple[RecordedTable, ...], lsn: Lsn) -> None:
+        self._last, self._last_lsn = tables, lsn
+        self._ahead = frozenset(recorded.table for recorded in tables if recorded.state is TableState.AHEAD)
 
     def _begin(self) -> None:
         """Load the newest recorded round of earlier runs."""
         newest = self._log.newest_of_epoch()
         self._last_lsn = self._log.newest_lsn or Lsn(0)
         if newest is not None:
-            self._last = newest.tables
+            self._note_last(newest.tables, self._last_lsn)
             at = newest.head.committed_at
             if at is not None and self._committed is None:
                 self._committed = (int(newest.head.lsn), at)

@@ -160,7 +160,7 @@ class Rounds:
     def _failed(self, outcomes: Sequence[SliceOutcome]) -> dict[TableId, str]:
         """Return why tables are not merged up to the round's LSN; of several reasons, the pause."""
         failed = {outcome.table: str(outcome.error) for outcome in outcomes if outcome.error is not None}
-        paused = {table for table, state in self._states if state.versions.paused is not None}
+        paused = {table for table, state in self._states.unsettled if state.versions.paused is not None}
         unmerged = self._states.unmerged
         return {**unmerged, **failed, **{table: unmerged[table] for table in paused}}
 

@@ -65,10 +65,23 @@ class MergeStates:
                 self.note_trouble(table, merge_state.trouble)
 
     def of(self, table: TableId) -> MergeState:
-        """The table's merge state."""
+        """The table's merge state, which the caller may change."""
         if table not in self._known:
             self.open([table])
+        self._watch.tables.of(table)
         return self._known[table]
+
+    @property
+    def unsettled(self) -> list[tuple[TableId, MergeState]]:
+        """The tables whose state may have changed since ``settle``, or to which something is due: few of many."""
+        return [(table, self._known[table]) for table in self._watch.tables.unsettled if table in self._known]
+
+    def settle(self, table: TableId) -> None:
+        """Leave the table out of ``unsettled`` until it is asked for by ``of`` again, or changed by a method here.
+
+        For a table that shows the newest recorded round, and will show all later ones unless it is changed.
+        """
+        self._watch.tables.unsettled.pop(table, None)
 
     def reload(self, table: TableId) -> MergeState:
         """Reload the merge state after another writer changed the table, or after it was re-read."""
@@ -91,7 +104,7 @@ class MergeStates:
         If its changelog cannot be used, it is also stored that the table must be re-read: its changes may then be
         dropped, because the re-read replaces them.
         """
-        merge_state = self._known[table]
+        merge_state = self.of(table)
         merge_state.trouble = trouble
         if trouble.loses_changes:
             self._watch.pauses.require_reread(table, trouble.reason)
@@ -105,8 +118,9 @@ class MergeStates:
     @property
     def unmerged(self) -> dict[TableId, str]:
         """The tables that are not merged, with the reason; of several reasons, the pause."""
-        failed = {table: state.error for table, state in self if state.awaits_retry}
-        return failed | {table: s.versions.paused.reason for table, s in self if s.versions.paused is not None}
+        unsettled = self.unsettled
+        failed = {table: state.error for table, state in unsettled if state.awaits_retry}
+        return failed | {table: s.versions.paused.reason for table, s in unsettled if s.versions.paused is not None}
 
     def __iter__(self) -> Iterator[tuple[TableId, MergeState]]:
         return iter(list(self._known.items()))
@@ -128,7 +142,7 @@ class MergeStates:
                 continue
             if position.place == (merge_state.token, merge_state.shown):
                 self._note_foreign(table, position.identity, position.version)
-                merge_state.seen(position.version, position.identity, merge_state.shown)
+                self.of(table).seen(position.version, position.identity, merge_state.shown)
 
     def merge_done(self, order: SliceOrder, outcome: SliceOutcome, began: float) -> None:
         """A slice of a table was merged (``MergeState.merge_done``) by a round that ``began`` then (monotonic seconds).
@@ -138,7 +152,7 @@ class MergeStates:
         if outcome.lake is not None:
             self._note_foreign(order.table, outcome.lake.identity, outcome.lake.version - 1)
         is_replay = order.merge is not None and order.merge.replay is not None
-        known = self._known[order.table]
+        known = self.of(order.table)
         known.merge_done(outcome, order.schema.schema_version, is_replay=is_replay)
         least, seconds = self._freshness.least, self._freshness.for_table(order.table)
         if seconds > least:
@@ -147,7 +161,7 @@ class MergeStates:
 
     def call_all(self) -> None:
         """Merge every table with the next round, also those that rest."""
-        for _, known in self:
+        for _, known in self.unsettled:
             known.call()
 
     def compare(self, recorded: Iterable[RecordedTable]) -> None:

@@ -17,5 +17,8 @@ class Catalogue(Protocol):
     def fingerprints(self, oids: Iterable[int]) -> dict[int, Fingerprint]:
         """Return the fingerprints by oid."""
 
+    def marks_stamp(self, oids: Iterable[int]) -> str:
+        """Return a text that is another one once ``fingerprints`` returns others for the same tables."""
+
     def storage_stamp(self, oids: Iterable[int]) -> str:
         """Return a text that is another one once the tables' values may have changed without an event."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from cdc_core.engine.schema.catalogue import Catalogue
 from cdc_core.engine.schema.decisions import SchemaDecisions
@@ -38,6 +38,8 @@ class CatalogueWatch:
         self._versions = versions
         self._dropped_plans = 0
         self._stamp: str | None = None
+        # The state of the catalogue at the last comparison, and what it was compared with, if both were the same.
+        self._same: tuple[str, Mapping[TableId, Fingerprint | None]] | None = None
         self.polled_at = float("-inf")
 
     @property
@@ -46,32 +48,31 @@ class CatalogueWatch:
         return self._versions.dropped_plans != self._dropped_plans
 
     def poll(self, wal_lsn: Callable[[], int]) -> None:
-        """Check if fingerprints in the catalogue changed without a Relation message. Two queries for all tables."""
+        """Check if fingerprints in the catalogue changed without a Relation message. One query, if none did."""
         self.polled_at = time.monotonic()
         if self._stamp is None:
             # Before the comparison: any later change alters the stamp.
             self._stamp = self._storage_stamp()
         self._pauses.find_returned()
+        for table, state in self._tables.opened.items():
+            if state.paused is not None and (state.schema_version is None or state.reread is None):
+                self._look_at_paused(table, state, state.paused)
         # A table that was renamed to another captured name is known by both names.
         known = [
             (state.schema_version.table.oid, table, state)
             for table, state in self._tables.opened.items()
-            if state.schema_version is not None and state.reread is None
+            if state.schema_version is not None and not state.holds_back
         ]
-        for table, state in self._tables.opened.items():
-            if state.schema_version is None and state.paused is not None:
-                self._look_at_paused(table, state, state.paused)
-        marks = self._catalogue.fingerprints({oid for oid, _, _ in known})
         self._dropped_plans = self._versions.dropped_plans
-        for oid, table, state in known:
-            fingerprint = marks.get(oid)
-            if state.paused is not None:
-                self._look_at_paused(table, state, state.paused)
-                continue
-            # A table that no longer exists may be created again at any time.
-            seen = state.seen
-            if fingerprint is not None and seen is not None and seen.is_exact and seen.is_same(fingerprint):
-                continue
+        oids = {oid for oid, _, _ in known}
+        # The stamp is computed before the fingerprints are read: what changes in between alters the next one.
+        compared = self._catalogue.marks_stamp(oids), {table: state.seen for _, table, state in known}
+        if compared == self._same:
+            return
+        marks = self._catalogue.fingerprints(oids)
+        others = [(table, state, marks.get(oid)) for oid, table, state in known if not _is_same(state, marks.get(oid))]
+        self._same = None if others else compared
+        for table, state, fingerprint in others:
             self._look(table, state, fingerprint, wal_lsn)
 
     def poll_if_altered(self, wal_lsn: Callable[[], int]) -> None:
@@ -124,3 +125,9 @@ class CatalogueWatch:
         ):
             self._pauses.resume(table, paused.lsn)
             self._pauses.want_reread(table, "the cause of the pause no longer exists")
+
+
+def _is_same(state: TableVersions, fingerprint: Fingerprint | None) -> bool:
+    """Whether nothing is to be decided; a table that no longer exists (None) may be created again at any time."""
+    seen = state.seen
+    return fingerprint is not None and seen is not None and seen.is_exact and seen.is_same(fingerprint)

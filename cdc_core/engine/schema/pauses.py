@@ -79,7 +79,7 @@ class Pauses:
 
     def owe_reread(self, table: TableId, reason: str) -> None:
         """Record that the table must be re-read, at the latest when its name exists again or it is resumed."""
-        state = self._tables.opened.get(table)
+        state = self._tables.of(table) if table in self._tables.opened else None
         if state is None:
             history = self._tables.histories[table]
             newest = max(history.versions)
@@ -95,7 +95,8 @@ class Pauses:
 
     def find_returned(self) -> None:
         """Find tables that exist again and are to be re-read."""
-        for table, state in self._tables.opened.items():
+        for table in list(self._tables.unsettled):
+            state = self._tables.of(table)
             if not (state.absent or state.owed is not None) or self._catalogue.current(table) is None:
                 continue
             state.absent = False

@@ -170,7 +170,8 @@ class SchemaVersions:
     def follow_passed(self, passed: int) -> list[TableId]:
         """Apply the plans whose LSN the stream has passed without a change of a row; returns their tables."""
         done = []
-        for table, state in self._tables.opened.items():
+        for table in list(self._tables.unsettled):
+            state = self._tables.of(table)
             if state.waiting is None or state.waiting[0] > passed or state.holds_back:
                 continue
             lsn, decision = state.waiting

@@ -75,8 +75,8 @@ class TableChecks:
         return problems
 
     def by_rows(self, table: TableSchema) -> tuple[str, ...]:
-        """The names of the rules that Great Expectations evaluates itself on the rows of each slice."""
-        rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
+        """The names of the rules that Great Expectations evaluates itself on the rows of each slice: a user's only."""
+        rules = self._table_rules(table, {}) if self._has_own_rules(table.id) else ()
         return tuple(rule.plain_name for rule in rules if rule.by is By.LIBRARY)
 
     def over_slices(self, table: TableSchema) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
-from cdc_core.postgres.catalog.fingerprints import fingerprints
+from cdc_core.postgres.catalog.fingerprints import fingerprints, marks_stamp
 from cdc_core.postgres.catalog.key_bounds import KeyBounds, key_bounds
 from cdc_core.postgres.catalog.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.catalog.types import TypeCatalog
@@ -232,6 +232,15 @@ class Catalog:
         """
         with self._lock, self._one_state("reading table metadata"):
             return self._fingerprints(oids)
+
+    def marks_stamp(self, oids: Iterable[int]) -> str:
+        """Return a text that is another one once ``fingerprints`` returns others for the same tables.
+
+        For tables of which few are altered: what is returned need not be compared. Raises SourceError or
+        TransientError.
+        """
+        with self._lock:
+            return f"{marks_stamp(self._connection, oids, self._publication)} {self.types.money_scale}"
 
     def storage_stamp(self, oids: Iterable[int]) -> str:
         """Return a text that is another one once the tables' values may have changed without an event.

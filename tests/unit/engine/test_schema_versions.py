@@ -52,8 +52,11 @@ class Server:
     def storage_stamp(self, oids: set[int]) -> str:
         return f"{self.stamp} of {sorted(oids)}"
 
-    def fingerprints(self, oids: object) -> dict[int, object]:
+    def marks_stamp(self, oids: set[int]) -> str:
         self.looks += 1
+        return f"{None if self.now is None else self.now.fingerprint} of {sorted(oids)}"
+
+    def fingerprints(self, oids: object) -> dict[int, object]:
         self.stamp = self.stamp if self.stamp_after_look is None else self.stamp_after_look
         return {} if self.now is None else {self.now.oid: self.now.fingerprint}
 
