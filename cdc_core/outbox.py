@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from cdc_core.connector_threads import ConnectorThread
+
 _log = logging.getLogger(__name__)
 
 Message = TypeVar("Message")
@@ -89,7 +91,7 @@ class Outbox(Generic[Message]):
             if self._closing.is_set():
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = ConnectorThread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         try:
             self._waiting.put_nowait(message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from cdc_core.postgres import OUTDATED_CATALOGUE, SessionFile, Sessions, SlotInf
 from cdc_core.schema import TableSchema
 from cdc_core.snapshot import SenderRenewal
 from cdc_core.spark import GivenSession, Session, SessionStart, start_workers
+from cdc_core.worker_memory import new_run
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +106,8 @@ class RunContext:
         """A new folder for a run's temporary files; a context manager."""
         postgres = self.config.postgres
         server = f"{place(postgres)}/{postgres.database_dbname}"
-        owner = Owner(uuid.uuid4().hex, self.slot, server, f"{self.config.lake.lake_path}/{self.name}")
+        lake = f"{self.config.lake.lake_path}/{self.name}"
+        owner = Owner(new_run(lake), self.slot, server, lake)
         return RunFolder(self.config.state_path.resolve() / "spool", self.name, owner)
 
     def spark(self) -> Session:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.observers import Observer
+from cdc_core.connector_threads import of_connector
 from cdc_core.errors import ConfigError
 from cdc_core.extras import require
 from cdc_core.outbox import DeliveryError, address
 from cdc_core.postgres import Finding, bad, doubtful, good
 
 
-def observed_run(context: RunContext) -> AbstractContextManager[None]:
-    """Observe what happens inside of the context manager. Raises ConfigError if an observer is configured wrongly."""
-    return context.observers.run(lambda: _opened(context))
+@contextmanager
+def observed_run(context: RunContext) -> Iterator[None]:
+    """Observe what happens inside of the context manager, for which threads work for the connector.
+
+    Raises ConfigError if an observer is configured wrongly.
+    """
+    with of_connector(context.name), context.observers.run(lambda: _opened(context)):
+        yield
 
 
 def observer_findings(context: RunContext) -> list[Finding]:

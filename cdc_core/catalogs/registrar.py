@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cdc_core.catalogs.entry import CatalogClient, CatalogEntry, EntryName, TakenError
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.outbox import DeliveryError
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Registrar:
         self._jobs: list[Callable[[CatalogClient], None]] = []
         self._is_closing = self._has_failed = False
         self._taken: set[EntryName] = set()
-        self._thread = threading.Thread(target=self._run, name="catalog", daemon=True)
+        self._thread = ConnectorThread(target=self._run, name="catalog", daemon=True)
         self._thread.start()
 
     def put(self, entry: CatalogEntry) -> None:

@@ -76,25 +76,42 @@ class ConnectorFile:
         return " ".join([shlex.quote(str(self.path)), *given])
 
 
+_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+_overrides = click.option(
+    "--set",
+    "overrides",
+    type=PairType(),
+    multiple=True,
+    help="A property for this command, in place of the file's; may be repeated. Other users may see the command "
+    "line: give secrets as ${env:NAME}.",
+)
+
+
 def config_argument(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """Give a command CONFIG and --set, as its parameter ``config``: a ConnectorFile."""
 
-    @click.argument(
-        "config", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path), metavar="CONFIG"
-    )
-    @click.option(
-        "--set",
-        "overrides",
-        type=PairType(),
-        multiple=True,
-        help="A property for this command, in place of the file's; may be repeated. Other users may see the command "
-        "line: give secrets as ${env:NAME}.",
-    )
+    @click.argument("config", type=_FILE, metavar="CONFIG")
+    @_overrides
     @functools.wraps(command)
     def with_file(config: Path, overrides: tuple[tuple[str, str], ...], **others: Any) -> int | None:
         return command(config=ConnectorFile(config, overrides), **others)
 
     return with_file
+
+
+def configs_argument(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a command one CONFIG or several, and --set for all of them, as its parameter ``configs``: ConnectorFiles."""
+
+    @click.argument("configs", type=_FILE, metavar="CONFIG...", nargs=-1, required=True)
+    @_overrides
+    @functools.wraps(command)
+    def with_files(configs: tuple[Path, ...], overrides: tuple[tuple[str, str], ...], **others: Any) -> int | None:
+        for path in configs:
+            if configs.count(path) > 1:
+                raise click.UsageError(f"{path} is given twice.")
+        return command(configs=[ConnectorFile(path, overrides) for path in configs], **others)
+
+    return with_files
 
 
 until_lsn = click.option("--until-lsn", type=LsnType(), help="Stop once every change up to this LSN is processed.")

@@ -1,6 +1,9 @@
 """The log of a command, on stderr: lines of text, or one JSON object a line for machines.
 
-    {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "wal2lake", "message": "…", "event": "waiting", …}
+    {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "wal2lake", "connector": "shop", "message": "…", …}
+
+A line names the connector that its thread works for (``connector_threads``): in JSON always, in text where the process
+has several. What Java prints is of no connector.
 
 All of it passes through ``logging``: the command's own lines (``say``), warnings of the packages, and what Spark's Java
 process prints. Of errors that have a message, only the message is printed; with ``--verbose`` also stacks, every round,
@@ -22,9 +25,11 @@ from typing import Any, TypeVar
 import click
 
 from cdc_core.cli.exits import describe
+from cdc_core.connector_threads import current_connector
 from cdc_core.errors import CdcError
 from cdc_core.observe import LogFormat
 from cdc_core.spark import RELAYED, VERBOSE_VARIABLE
+from cdc_core.storage_faults import storage_fault
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -51,15 +56,17 @@ def log_options(command: Command) -> Command:
 
 
 class _MessageFormatter(logging.Formatter):
-    """The message alone; with ``verbose`` a stack too."""
+    """The message, after the connector's name if there are ``several``; with ``verbose`` a stack too."""
 
-    def __init__(self, verbose: bool) -> None:
+    def __init__(self, verbose: bool, several: bool) -> None:
         super().__init__("%(message)s")
-        self._verbose = verbose
+        self._verbose, self._several = verbose, several
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, unless there is a stack."""
         text = record.getMessage()
+        if self._several and (name := current_connector()):
+            text = f"{name}: {text}"
         if self._verbose and record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -73,13 +80,16 @@ class _Json(logging.Formatter):
         self._verbose = verbose
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's time, level, logger, message and fields."""
+        """The record's time, level, logger, connector, message and fields."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        found = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
-        found |= getattr(record, _FIELDS, {})
+        members = {"time": at, "level": record.levelname.lower(), "logger": record.name}
+        if name := current_connector():
+            members["connector"] = name
+        members |= {"message": record.getMessage()}
+        members |= getattr(record, _FIELDS, {})
         if record.exc_info and self._verbose:
-            found["stack"] = "".join(traceback.format_exception(*record.exc_info))
-        return json.dumps(found, default=str)
+            members["stack"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(members, default=str)
 
 
 class _Stderr(logging.StreamHandler[Any]):
@@ -97,11 +107,20 @@ class _Stderr(logging.StreamHandler[Any]):
         """Not kept."""
 
 
-def set_up(log_format: str | None = None, configured: LogFormat = LogFormat.TEXT, *, verbose: bool = False) -> None:
-    """Configure logging for a command; ``log_format`` of the command line prevails over the file's."""
+def set_up(
+    log_format: str | None = None,
+    configured: LogFormat = LogFormat.TEXT,
+    *,
+    verbose: bool = False,
+    several: bool = False,
+) -> None:
+    """Configure logging for a command; ``log_format`` of the command line prevails over the file's.
+
+    ``several``: the command has several connectors.
+    """
     chosen = LogFormat(log_format) if log_format else configured
     handler = _Stderr()
-    handler.setFormatter(_Json(verbose) if chosen is LogFormat.JSON else _MessageFormatter(verbose))
+    handler.setFormatter(_Json(verbose) if chosen is LogFormat.JSON else _MessageFormatter(verbose, several))
     if not verbose:
         # By the handler, too: a library sets the level of its loggers when it is used first.
         handler.addFilter(lambda record: not _is_noise(record))
@@ -152,13 +171,24 @@ def say_stopping() -> None:
         os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}\n".encode())
 
 
+def say_failed(error: Exception, seconds: float | None) -> None:
+    """Print the error that ended a connector's run in a process of several, and when it starts again, if it does."""
+    ours = error if isinstance(error, CdcError) else storage_fault(error)
+    if ours is None:
+        say_defect(error)
+    else:
+        say_error(ours)
+    if seconds is not None:
+        say(f"It starts again in {seconds:g} s.", event="starting again", seconds=seconds)
+
+
 def say_error(error: CdcError) -> None:
     """Print the error that ended a command: its message and its remedy."""
     if is_json():
         found = {"error": type(error).__name__, "remedy": error.remedy}
         _OWN.error("%s", error.message, extra={_FIELDS: found})
         return
-    click.echo(f"wal2lake: {describe(error)}", err=True)
+    click.echo(f"{current_connector() or 'wal2lake'}: {describe(error)}", err=True)
 
 
 def say_defect(error: BaseException) -> None:
@@ -171,4 +201,7 @@ def say_defect(error: BaseException) -> None:
     if is_json():
         _OWN.error("%s", text, extra={_FIELDS: {"error": type(error).__name__}})
     else:
-        click.echo(f"wal2lake: {text}\n  → Run again with --verbose for its stack, and report it.", err=True)
+        click.echo(
+            f"{current_connector() or 'wal2lake'}: {text}\n  → Run again with --verbose for its stack, and report it.",
+            err=True,
+        )

@@ -41,7 +41,7 @@ class SnapshotBars:
     def __call__(self, progress: SnapshotProgress) -> None:
         """Show the progress of one table."""
         if not self._console.is_terminal or is_json():
-            _say_table(progress)
+            say_table(progress)
             return
         if self._bars is None:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -59,7 +59,8 @@ class SnapshotBars:
             self._bars = None
 
 
-def _say_table(progress: SnapshotProgress) -> None:
+def say_table(progress: SnapshotProgress) -> None:
+    """Log a table whose snapshot is in the lake."""
     if progress.done:
         text = f"{progress.table}: {progress.rows:,} rows"
         say(text, event="table read", table=str(progress.table), rows=progress.rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_core.catalogs import CatalogOptions
 from cdc_core.config.catalogue import find
 from cdc_core.config.checks import check, unready
-from cdc_core.config.properties_file import parse_properties
+from cdc_core.config.properties_file import parse_properties, property_lines
 from cdc_core.config.reader import PropertyReader, Setting
 from cdc_core.engine import EngineOptions
 from cdc_core.errors import ConfigError
@@ -122,19 +122,35 @@ def _present_name(name: str) -> str:
 
 def file_entries(path: Path | str) -> list[tuple[str, str]]:
     """Return a connector file's (name, value) pairs as written, in their order. Raises ConfigError."""
-    place = Path(path)
+    text = _text_of(path)
+    return _json_entries(text, str(path)) if _is_json(path, text) else list(parse_properties(text, str(path)))
+
+
+def line_of(path: Path | str, name: str) -> int | None:
+    """Return the line of a connector file, counted from 1, in which a property is set; None if it is not found."""
+    text = _text_of(path)
+    if not _is_json(path, text):
+        return property_lines(text, str(path)).get(name)
+    lines = (
+        number for number, line in enumerate(text.splitlines(), 1) if f"{json.dumps(name)}:" in line.replace(" ", "")
+    )
+    return next(lines, None)
+
+
+def _text_of(path: Path | str) -> str:
     try:
-        octets = place.read_bytes()
+        octets = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"The connector file {place} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"The connector file {path} cannot be read: {error.strerror}.") from None
     try:
-        text = octets.decode("utf-8-sig")
+        return octets.decode("utf-8-sig")
     except UnicodeDecodeError:
         # The encoding of .properties files before Java 9.
-        text = octets.decode("latin-1")
-    if place.suffix.lower() == ".json" or text.lstrip().startswith("{"):
-        return _json_entries(text, str(place))
-    return list(parse_properties(text, str(place)))
+        return octets.decode("latin-1")
+
+
+def _is_json(path: Path | str, text: str) -> bool:
+    return Path(path).suffix.lower() == ".json" or text.lstrip().startswith("{")
 
 
 def from_entries(entries: Iterable[tuple[str, str]], source: str = "the configuration") -> ConnectorConfig:

@@ -20,6 +20,11 @@ def parse_properties(text: str, source: str) -> tuple[tuple[str, str], ...]:
     return tuple(_split(line, f"{source}, line {number}") for number, line in _logical_lines(text))
 
 
+def property_lines(text: str, source: str) -> dict[str, int]:
+    """Return the line, counted from 1, in which each name is set last. Raises ConfigError as ``parse_properties``."""
+    return {_split(line, source)[0].strip(): number for number, line in _logical_lines(text)}
+
+
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield lines without comments and blanks; one that ends in an odd number of backslashes continues in the next."""
     logical = ""

@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.errors import LakeError
 from cdc_core.lake import Owner
 from cdc_core.private_files import lock_file, private_folder
@@ -71,7 +72,7 @@ class RunFolder:
             _log.warning("%s is on storage without file locks: leftovers of killed runs are not removed.", parent)
         else:
             _remove_ended(parent, self._lock)
-        threading.Thread(target=self._touch, name="run-folder", daemon=True).start()
+        ConnectorThread(target=self._touch, name="run-folder", daemon=True).start()
 
     def __enter__(self) -> RunFolder:
         return self

@@ -34,9 +34,13 @@ _NAME = re.compile(r"(?P<host>.+)-(?P<pid>\d+)-(?P<start>\d+)")
 
 @dataclass(slots=True)
 class _Scratch:
-    """The folders of this process, and those that it created above them; ``is_on`` within a command."""
+    """The folders of this process, and those that it created above them; ``is_on`` within a command.
+
+    ``settings`` are Spark's, empty before there is a folder.
+    """
 
     is_on: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
     made: list[Path] = field(default_factory=list)
     parents: list[Path] = field(default_factory=list)
 
@@ -64,6 +68,7 @@ def scratch_of_command() -> Iterator[None]:
         for folder in _scratch.parents:
             with suppress(OSError):
                 folder.rmdir()  # unless another file is in it: a failed start leaves nothing
+        _scratch.settings = {}
         _scratch.made.clear()
         _scratch.parents.clear()
 
@@ -71,23 +76,27 @@ def scratch_of_command() -> Iterator[None]:
 def spark_scratch(state: Path) -> dict[str, str]:
     """Move this process's temporary files into its folder under ``state``; returns Spark's settings for it.
 
+    Of several connectors in one process, the first that calls this decides where the folder is.
     Returns nothing outside of a command, with a Java process of another one, and where the folder cannot be made: then
     the system's folder is used.
     """
     # A Java process that another program started keeps the folders that it has for as long as it runs.
     if not _scratch.is_on or "PYSPARK_GATEWAY_PORT" in os.environ:
         return {}
+    if _scratch.settings:
+        return dict(_scratch.settings)
     try:
         own = _made(state / _FOLDER)
         java = own if len(os.fsencode(own)) <= _LONGEST else _made(_system_folder())
     except OSError:
         return {}
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
-    return {
+    _scratch.settings = {
         "spark.local.dir": str(own),
         "spark.sql.warehouse.dir": str(own / "warehouse"),
         "spark.driver.extraJavaOptions": java_option(f"-Djava.io.tmpdir={java}"),
     }
+    return dict(_scratch.settings)
 
 
 def remove_ended(parent: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.engine.reports import OwnTableStatus, Paused, TableStatus
 from cdc_core.errors import CdcError, SourceError
 from cdc_core.lake import (
@@ -102,7 +102,7 @@ def lake_status(
             up_to=position.up_to() or taken.get((table.id, lake.merge_token)),
         )
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ConnectorThreadPool(_THREADS) as pool:
         statuses = [replace(status, path=paths.lake(status.table)) for status in pool.map(look, tables)]
     return {status.table: status for status in statuses}, problem
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cdc_core.connector_threads import ConnectorThread
+
 _TICK_SECONDS = 1.0
 
 Alert = dict[str, str]
@@ -58,7 +60,7 @@ class Alerts:
         self._lock = threading.Lock()
         self._lasting: dict[tuple[AlertEvent, str], _Lasting] = {}
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
+        self._thread = ConnectorThread(target=self._watch, name="alerts", daemon=True)
 
     def begin(self) -> None:
         """Post conditions as they become due."""

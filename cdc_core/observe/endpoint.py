@@ -1,6 +1,6 @@
 """The Prometheus endpoint of a process: one server per address, until the process ends.
 
-It serves ``/metrics``, and under ``/data-docs/`` the pages of Great Expectations built by an earlier run.
+It serves ``/metrics``, ``/health``, and under ``/data-docs/`` the pages of Great Expectations built by an earlier run.
 """
 
 from __future__ import annotations
@@ -8,25 +8,26 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from cdc_core.errors import ConfigError
+from cdc_core.observe.health import HEALTH_PATH, health_page
 from cdc_core.observe.metrics import ConnectorMetrics
-from cdc_core.observe.static_pages import DATA_DOCS_PATH, static_page
+from cdc_core.observe.static_pages import DATA_DOCS_PATH, Page, static_page
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _log = logging.getLogger(__name__)
-_REMEDY = "Use a different wal2lake.metrics.port for each connector."
+_REMEDY = "Use a different wal2lake.metrics.port for each process."
 _lock = threading.Lock()
 _registries: dict[tuple[str, int], CollectorRegistry] = {}
 _metrics: dict[tuple[str, int, str], ConnectorMetrics] = {}
-_docs: dict[tuple[str, int], tuple[Path, ...]] = {}
+_docs: dict[tuple[str, int], dict[str, tuple[Path, ...]]] = {}
 
 
 def metrics_of(
@@ -40,7 +41,8 @@ def metrics_of(
 ) -> ConnectorMetrics:
     """Return the metrics of the connector ``name``, served at ``http://host:port/metrics`` unless ``port`` is 0.
 
-    The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/``. The result is the same
+    The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/<name>/``, and at
+    ``/data-docs/`` for the first connector of the address. The result is the same
     object for the same connector and address (with the ``tags`` of the first call), so that counts continue from the
     snapshot to the stream. If the address is in use, the run has no endpoint, and a message is logged; if it
     ``is_required``, ConfigError is raised.
@@ -48,7 +50,8 @@ def metrics_of(
     if not port:
         return ConnectorMetrics(name, tags=tags)
     with _lock:
-        _docs[host, port] = tuple(docs) or _docs.get((host, port), ())
+        if docs:
+            _docs.setdefault((host, port), {})[name] = tuple(docs)
         known = _metrics.get((host, port, name))
         if known is not None:
             return known
@@ -70,6 +73,14 @@ def metrics_of(
         return made
 
 
+def forget_metrics(name: str, host: str, port: int) -> None:
+    """End to serve what was counted under a name that no connector has any more."""
+    with _lock:
+        made = _metrics.pop((host, port, name), None)
+        if made is not None:
+            _registries[host, port].unregister(made)
+
+
 def _served(host: str, port: int) -> CollectorRegistry:
     from prometheus_client import CollectorRegistry, make_wsgi_app
 
@@ -84,13 +95,23 @@ def _served(host: str, port: int) -> CollectorRegistry:
 def _application(address: tuple[str, int], metrics: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = str(environ.get("PATH_INFO", ""))
-        if not path.startswith(DATA_DOCS_PATH.rstrip("/")):
+        if path == HEALTH_PATH:
+            page = health_page(made.health() for key, made in list(_metrics.items()) if key[:2] == address)
+        elif path.startswith(DATA_DOCS_PATH.rstrip("/")):
+            page = _docs_page(_docs.get(address, {}), path)
+        else:
             return metrics(environ, start_response)
-        page = static_page(_docs.get(address, ()), path)
         start_response(page.status, page.headers)
         return [b""] if environ.get("REQUEST_METHOD") == "HEAD" else [page.body]
 
     return answer
+
+
+def _docs_page(by_name: Mapping[str, tuple[Path, ...]], path: str) -> Page:
+    name, slash, rest = path.removeprefix(DATA_DOCS_PATH).partition("/")
+    if slash and name in by_name:
+        return static_page(by_name[name], DATA_DOCS_PATH + rest)
+    return static_page(next(iter(by_name.values()), ()), path)
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -10,9 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from cdc_core.observe.counts import ConnectionCounts, SnapshotState, StreamMetrics
+from cdc_core.observe.health import ConnectorHealth, RunState
 
 if TYPE_CHECKING:  # imported only if metrics are served, which requires a port
     from prometheus_client.core import Metric
@@ -22,73 +25,6 @@ if TYPE_CHECKING:  # imported only if metrics are served, which requires a port
 _LABELS = ("context", "name", "plugin")
 _PLUGIN = "postgres"
 SNAPSHOT, STREAMING = "snapshot", "streaming"
-
-
-@dataclass(slots=True)
-class SnapshotState:
-    """The last snapshot since the process started, or the one in progress. Times are in seconds of ``clock``."""
-
-    tables: set[str] = field(default_factory=set)
-    left: set[str] = field(default_factory=set)
-    rows: dict[str, int] = field(default_factory=dict)
-    filtered: dict[str, int] = field(default_factory=dict)
-    started: float | None = None
-    ended: float | None = None
-    paused_since: float | None = None
-    paused_seconds: float = 0.0
-    is_aborted: bool = False
-    last_event: float | None = None
-    last_table: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """Changes that were received and are not durable, and the bounds of their number and their bytes."""
-
-    rows: int
-    most_rows: int
-    bytes: int
-    most_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionCounts:
-    """What one connection has received. ``table`` is that of the last change, ``position`` where that is.
-
-    ``filtered``: changes of tables, and messages, that are not captured. ``queue`` is None where changes do not wait in
-    this process.
-    """
-
-    transactions: int = 0
-    filtered: int = 0
-    transaction_id: int | None = None
-    table: str | None = None
-    position: Mapping[str, int] = field(default_factory=dict)
-    queue: Queue | None = None
-
-
-@dataclass(slots=True)
-class StreamMetrics:
-    """The stream since the process started. ``seen`` are the facts of the connections that have ended."""
-
-    is_connected: bool = False
-    tables: set[str] = field(default_factory=set)
-    events: int = 0
-    last_event: float | None = None
-    lag_bytes: int = 0
-    lag_seconds: float = 0.0
-    rounds: int = 0
-    round_seconds: float = 0.0
-    waiting_since: float | None = None
-    faults: dict[str, int] = field(default_factory=dict)
-    merged: dict[str, list[int]] = field(default_factory=dict)
-    paused: set[str] = field(default_factory=set)
-    missing: dict[str, int] = field(default_factory=dict)
-    seen: ConnectionCounts = field(default_factory=ConnectionCounts)
-    last_round: float | None = None
-    quarantined: dict[str, int] = field(default_factory=dict)
-    failed_checks: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    lags: LagCounts | None = None
 
 
 class ConnectorMetrics:
@@ -184,17 +120,46 @@ class ConnectorMetrics:
             if quarantined is not None:
                 self._stream.quarantined = dict(quarantined)
 
-    def waiting(self, cause: str) -> None:
-        """Record that the run waits before it tries again; ``cause`` is the class of the error."""
+    def waiting(self, fault: str, cause: str = "") -> None:
+        """Record that the run waits before it tries again; ``fault`` is the class of the error, ``cause`` its text."""
         with self._lock:
             held = self._stream
-            held.faults[cause] = held.faults.get(cause, 0) + 1
+            held.cause = cause
+            held.faults[fault] = held.faults.get(fault, 0) + 1
             held.waiting_since = self._now() if held.waiting_since is None else held.waiting_since
 
     def going_on(self) -> None:
         """Record that the run does not wait."""
         with self._lock:
             self._stream.waiting_since = None
+            self._stream.cause = ""
+
+    def starting(self) -> None:
+        """Record that a run of the connector starts, after one that has ended."""
+        with self._lock:
+            self._stream.stopped, self._stream.cause = None, ""
+
+    def stopped(self, cause: str = "") -> None:
+        """Record that the run has ended and the process continues; ``cause`` is the error's text, if there was one."""
+        with self._lock:
+            self._stream.stopped, self._stream.cause = RunState.FAILED if cause else RunState.ENDED, cause
+            self._stream.waiting_since = None
+
+    def health(self) -> ConnectorHealth:
+        """Return what the connector does now."""
+        with self._lock:
+            stream, snapshot = self._stream, self._snapshot
+            if stream.stopped is not None:
+                state = stream.stopped
+            elif stream.waiting_since is not None:
+                state = RunState.WAITING
+            elif stream.is_connected:
+                state = RunState.STREAMING
+            elif snapshot is not None and snapshot.ended is None:
+                state = RunState.SNAPSHOT
+            else:
+                state = RunState.STARTING
+            return ConnectorHealth(self._name, state, stream.cause)
 
     def batch(self, events: int, lag_bytes: int, behind_seconds: float | None = None) -> None:
         """Record a durable micro-batch. ``behind_seconds`` is the age of its last commit, None without one."""
@@ -394,7 +359,13 @@ class ConnectorMetrics:
         )
         for fault, count in sorted(stream.faults.items()):
             retries.add_metric((self._name, fault), count)
-        return [waiting, retries]
+        failed = GaugeMetricFamily(
+            "wal2lake_failed",
+            "1 if the run ended with an error and others of the process continue.",
+            labels=("name",),
+        )
+        failed.add_metric((self._name,), float(stream.stopped is RunState.FAILED))
+        return [waiting, failed, retries]
 
     def _judged(self) -> list[Metric]:
         """What quality rules refuse."""

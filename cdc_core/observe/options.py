@@ -190,7 +190,8 @@ class ObserveOptions:
         "wal2lake.metrics.port",
         0,
         "Port on which a run serves Debezium's metrics for Prometheus (/metrics) and the data docs (/data-docs/) "
-        "while it is running; 0 for none. Connectors on the same machine need different ports.",
+        "while it is running, and the state of its connectors (/health); 0 for none. Processes on the same machine "
+        "need different ports.",
         parse=parse_port,
     )
     metrics_required: bool = option(

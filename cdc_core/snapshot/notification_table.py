@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.lake import NotificationLog, NotificationRow
 from cdc_core.snapshot.notifications import Notification, Notifier, OnNotification
 
@@ -33,7 +34,7 @@ class NotificationTable:
         self._lock = threading.Lock()
         self._has_some = threading.Event()
         self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="notifications", daemon=True)
+        self._thread = ConnectorThread(target=self._work, name="notifications", daemon=True)
         self._thread.start()
 
     def add(self, notification: Notification) -> None:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.errors import CdcError, InvariantError, LockedError, OlderTransactionsError, UnreachableError
 from cdc_core.schema import TableId
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
@@ -65,7 +66,7 @@ class Rereads:
         self._asked.add(table)
         self._wanted.put((table, schema_version))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="reread", daemon=True)
+            self._thread = ConnectorThread(target=self._run, name="reread", daemon=True)
             self._thread.start()
 
     def finished(self) -> list[Reread]:

@@ -7,13 +7,13 @@ Session    ``get_context`` starts or returns the context, ``get_session`` the se
            ``VERBOSE_VARIABLE`` are how Java logs.
 Tasks      ``run_tasks`` runs a function for each item and returns the results; ``balanced`` divides items among tasks,
            ``parallelism`` is the number of tasks that run at the same time.
-Errors     ``received`` converts Spark's errors to ours; ``is_lost``, ``spark_lost`` and ``forget_lost`` are for a Java
-           process that has ended.
+Errors     ``received`` converts Spark's errors to ours; ``JavaWatch`` is for a Java process that has ended.
 Java       ``java_option`` and ``java_of_command`` are settings of the Java process, ``install`` lets it write logs of
            Delta tables to S3; ``java`` and ``retrieve`` are for other programs in Java.
 
 Items, functions and results are pickled, and contain facts and paths, never rows. Spark may run a task again, so a
-function must be repeatable. ``run_tasks`` may be called by several threads.
+function must be repeatable. Threads of several connectors may call all of this: they share the session, and each
+connector's jobs have a pool of Spark's fair scheduler (``connector_threads``).
 
 Not behind this door: queries. Only ``cdc_core.lake`` calls Spark's SQL.
 """
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cdc_core.spark.environment import check_programs as check_programs
     from cdc_core.spark.environment import java_program as java_program
     from cdc_core.spark.errors import received as received
-    from cdc_core.spark.errors import spark_lost as spark_lost
     from cdc_core.spark.ivy import java as java
     from cdc_core.spark.ivy import retrieve as retrieve
     from cdc_core.spark.java_process import java_of_command as java_of_command
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
     from cdc_core.spark.quiet_start import RELAYED as RELAYED
     from cdc_core.spark.quiet_start import VERBOSE_VARIABLE as VERBOSE_VARIABLE
     from cdc_core.spark.s3_log_store import install as install
-    from cdc_core.spark.session import forget_lost as forget_lost
+    from cdc_core.spark.session import JavaWatch as JavaWatch
     from cdc_core.spark.session import get_context as get_context
     from cdc_core.spark.session import get_session as get_session
-    from cdc_core.spark.session import is_lost as is_lost
     from cdc_core.spark.session_start import GivenSession as GivenSession
     from cdc_core.spark.session_start import Session as Session
     from cdc_core.spark.session_start import SessionStart as SessionStart
@@ -55,6 +53,7 @@ lazily(
     __name__,
     {
         "GivenSession": "session_start",
+        "JavaWatch": "session",
         "RELAYED": "quiet_start",
         "Session": "session_start",
         "SessionStart": "session_start",
@@ -62,12 +61,10 @@ lazily(
         "VERBOSE_VARIABLE": "quiet_start",
         "balanced": "tasks",
         "check_programs": "environment",
-        "forget_lost": "session",
         "get_context": "session",
         "get_session": "session",
         "has_started": "known_jars",
         "install": "s3_log_store",
-        "is_lost": "session",
         "java": "ivy",
         "java_of_command": "java_process",
         "java_option": "java_process",
@@ -77,7 +74,6 @@ lazily(
         "retrieve": "ivy",
         "run_tasks": "tasks",
         "serve": "daemon",
-        "spark_lost": "errors",
         "start_workers": "tasks",
     },
 )

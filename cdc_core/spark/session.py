@@ -13,6 +13,7 @@ import pwd
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from functools import cached_property
 from glob import glob
@@ -30,6 +31,7 @@ from pyspark.sql import SparkSession
 from cdc_core.errors import ConfigError, SparkLostError
 from cdc_core.spark.class_archive import archive_in, archive_name, reading_options
 from cdc_core.spark.environment import INSTALL, cause_in, check_programs, java_program, not_started
+from cdc_core.spark.errors import spark_lost
 from cdc_core.spark.java_process import JavaProcess, was_killed
 from cdc_core.spark.known_jars import JARS_VARIABLE, cache, jars_file, listed_jars
 from cdc_core.spark.quiet_start import last_lines, quiet_start
@@ -41,6 +43,10 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OWN = ("spark.local.dir", "spark.sql.warehouse.dir")
 # Whether Java has started in this process: then it is installed, and one that does not start was ended by something.
 _started: list[bool] = []
+# An entry for each Java process of this process that was lost.
+_lost: list[bool] = []
+# Held by the thread that starts Java or a context, or forgets a lost one; the others wait for the result.
+_changing = threading.RLock()
 
 
 def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -86,6 +92,8 @@ def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.python.daemon.module": "cdc_core.engine.worker_daemon",
         # Over TCP every job waits about 40 ms for its tasks' input, because both sides delay small packets.
         "spark.python.unix.domain.socket.enabled": "true",
+        # Connectors of one process have a pool each (``tasks``): a free slot is for the one with the fewest tasks.
+        "spark.scheduler.mode": "FAIR",
     }
     if master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -109,6 +117,11 @@ def get_context(extra: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def _lazy_session(extra: Mapping[str, str] | None) -> LazySession:
+    with _changing:
+        return _started_session(extra)
+
+
+def _started_session(extra: Mapping[str, str] | None) -> LazySession:
     settings = spark_conf(extra)
     check_programs(settings["spark.master"].startswith("local"))
     conf = SparkConf()
@@ -163,7 +176,27 @@ def _of_the_user(given: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in given.items() if key not in _OWN}
 
 
-def is_lost() -> bool:
+class JavaWatch:
+    """Knows whether the Java process has been lost since this object was made, also if another thread noticed first."""
+
+    def __init__(self) -> None:
+        self._lost_before = len(_lost)
+
+    def explains(self, error: BaseException) -> SparkLostError | None:
+        """Return the error for a Java process that no longer answers; None if ``error`` has another reason."""
+        return spark_lost(error, is_lost=len(_lost) > self._lost_before or _is_lost())
+
+    @staticmethod
+    def forget() -> None:
+        """Forget a session whose Java process has ended, so that the next one starts another."""
+        with _changing:
+            if _is_lost():
+                _lost.append(True)
+                SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+                SparkSession._instantiatedSession = None
+
+
+def _is_lost() -> bool:
     """Whether the Java process of this process's session has ended, or does not answer.
 
     A Java process that another process started (``PYSPARK_GATEWAY_PORT``) is called, not inspected.
@@ -179,13 +212,6 @@ def is_lost() -> bool:
     except (Py4JError, OSError):
         return True
     return False
-
-
-def forget_lost() -> None:
-    """Forget a session whose Java process has ended, so that the next one starts another."""
-    if is_lost():
-        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
-        SparkSession._instantiatedSession = None
 
 
 def _quiet_accumulators() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
+
+from cdc_core.connector_threads import ConnectorThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +45,7 @@ class SessionStart:
             if self._has_begun:
                 return
             self._has_begun = True
-        Thread(target=self._run, name="spark-start", daemon=True).start()
+        ConnectorThread(target=self._run, name="spark-start", daemon=True).start()
 
     def _run(self) -> None:
         try:

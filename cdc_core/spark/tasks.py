@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from cdc_core.errors import ConfigError
+from cdc_core.connector_threads import ConnectorThread, current_connector
+from cdc_core.errors import ConfigError, SparkLostError
 from cdc_core.spark.errors import received, sent
 from cdc_core.version import __version__
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_pool = threading.local()
 
 
 def run_tasks(
@@ -39,9 +42,26 @@ def run_tasks(
             for part in parts:
                 yield [work(item) for item in part] if of_group is None else of_group(work, part)
 
+    context = spark.sparkContext
     with received(doing):
-        results = spark.sparkContext.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
+        _enter_pool(context)
+        results = context.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
         return [result for part in results.collect() for result in part]
+
+
+def _enter_pool(context: Any) -> None:
+    """Run this thread's jobs in the pool of its connector (``spark.scheduler.mode``).
+
+    Raises SparkLostError if another thread has replaced the context, whose Java process was lost.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context not in (None, context):
+        raise SparkLostError("Spark's Java process was replaced.", "Check the memory of this machine.")
+    entered = (context, current_connector())
+    if getattr(_pool, "entered", (context, "")) != entered:  # Spark keeps a thread's properties
+        context.setLocalProperty("spark.scheduler.pool", entered[1] or None)
+        _pool.entered = entered
 
 
 def start_workers(spark: Any) -> None:
@@ -54,7 +74,7 @@ def start_workers(spark: Any) -> None:
         with suppress(Exception):
             run_tasks(spark, [[None]], _nothing, "starting workers")
 
-    threading.Thread(target=begin, name="wal2lake-workers", daemon=True).start()
+    ConnectorThread(target=begin, name="wal2lake-workers", daemon=True).start()
 
 
 def _nothing(_: None) -> None:

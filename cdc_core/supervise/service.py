@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from cdc_core.assemble import Connector, meter
 from cdc_core.engine import (
@@ -42,6 +43,9 @@ from cdc_core.observe import ConnectorMetrics
 from cdc_core.postgres import answers, known_error, place
 from cdc_core.snapshot import SnapshotProgress, SnapshotReport, mode_actions
 from cdc_core.storage_faults import storage_fault
+
+if TYPE_CHECKING:
+    from cdc_core.spark import JavaWatch
 
 _LOOK_SECONDS = 0.5
 _BOUNDED_SECONDS = 300.0
@@ -106,11 +110,14 @@ class Service:
                 self._metrics.going_on()
 
     def _attempts(self) -> StreamReport | None:
+        from cdc_core.spark import JavaWatch  # loads Spark
+
         while True:
+            self._java = JavaWatch()
             try:
                 return self._attempt()
             except Exception as error:
-                fault = _ours(error)
+                fault = _ours(error, self._java)
                 if fault is None:
                     raise
                 if not self._waits(fault):
@@ -168,9 +175,7 @@ class Service:
         self._was_interrupted = True
         sessions.forsake()
         if isinstance(error, SparkLostError):
-            from cdc_core.spark import forget_lost
-
-            forget_lost()
+            self._java.forget()
         self._note_waiting(error)
         seconds = self._backoff.seconds(self._retries)
         self._retries += 1
@@ -202,7 +207,7 @@ class Service:
     def _note_waiting(self, error: CdcError) -> None:
         waiting = WaitingRun(error.message, error.remedy, self._since, self._retries)
         self._file.write(waiting)
-        self._metrics.waiting(type(error).__name__)
+        self._metrics.waiting(type(error).__name__, error.message)
         if not self._said:
             self._said = True
             self._hooks.on_wait(waiting)
@@ -246,15 +251,11 @@ class Service:
         return StreamReport(self._batches, self._events, self._lsn, (), seconds, "request")
 
 
-def _ours(error: Exception) -> CdcError | None:
-    """An error as one with a message; None for a defect of wal2lake."""
+def _ours(error: Exception, java: JavaWatch) -> CdcError | None:
+    """An error as one with a message; None for a defect of wal2lake.
+
+    Any refused connection has this reason if Java has ended.
+    """
     if isinstance(error, CdcError):
         return error
-    return known_error(error) or _of_spark(error) or storage_fault(error)
-
-
-def _of_spark(error: Exception) -> CdcError | None:
-    """Whatever connection is refused while Java has ended, this is why."""
-    from cdc_core.spark import is_lost, spark_lost
-
-    return spark_lost(error, is_lost=is_lost())
+    return known_error(error) or java.explains(error) or storage_fault(error)

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from cdc_core.clock import now_ns
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.outbox import address
 from cdc_core.telemetry.points import metrics_of_families
 from cdc_core.telemetry.traces import TracedRound, spans
@@ -50,7 +51,7 @@ class Telemetry:
         self._rounds: deque[TracedRound] = deque(maxlen=_MOST_ROUNDS)
         self._closing = threading.Event()
         self._has_failed = False
-        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        self._thread = ConnectorThread(target=self._run, name="telemetry", daemon=True)
         # The library logs each failure with its stack, and the address with what may be a token in it.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 

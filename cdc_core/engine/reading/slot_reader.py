@@ -44,6 +44,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.decode import NoTranslator, Segment, Translator
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.batch_builder import BatchBuilder
@@ -142,7 +143,7 @@ class SlotReader:
         self._closed = threading.Event()
         self._progress = _Progress()
         self._threads = [
-            threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
+            ConnectorThread(target=self._guard, args=(body,), name=name, daemon=True)
             for name, body in (("slot-reader", self._read), ("slot-sorter", self._sort))
         ]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.engine.round.lake import Lake, SourceWatch
 from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.schema.trouble import Trouble, trouble_of
@@ -50,7 +50,7 @@ class MergeStates:
     def open(self, tables: Iterable[TableId]) -> None:
         """Load the merge states of several tables in parallel."""
         names = list(tables)
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ConnectorThreadPool(_THREADS) as pool:
             # In parallel only what concerns one table's folders: the schema versions may be used by one thread only.
             failed = list(pool.map(self._complete_events, names))
             states = list(pool.map(self._read, names, failed))

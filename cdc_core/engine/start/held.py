@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.errors import SourceError, UnreadableError
 from cdc_core.lake import LakeTable, LastCommit, StreamRecord, scope_of
@@ -47,7 +47,7 @@ def held_by(lake: ConnectorLake, record: StreamRecord | None, tables: Iterable[T
         is_held = changes is not None or merged != (None, None)
         return table, at, max(at + bool(at), merged.lsn or 0), is_held, position.epoch
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ConnectorThreadPool(_THREADS) as pool:
         contents = list(pool.map(look, tables))
     at = max(contents, key=lambda content: content[1], default=None)
     return Held(

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.events.kafka.delivery import Delivery
 
 _QUEUED_BYTES = 64 << 20
@@ -52,7 +53,7 @@ class Publisher:
         self._unmarked = 0
         self._durable = ""
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._guard, name="kafka-publisher", daemon=True)
+        self._thread = ConnectorThread(target=self._guard, name="kafka-publisher", daemon=True)
         self._thread.start()
 
     @property

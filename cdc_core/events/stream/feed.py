@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.errors import TransientError
 from cdc_core.events.stream.segments import SharedSegments
 
@@ -37,7 +38,7 @@ class EventFeed:
         self._follow = follow
         self._error: BaseException | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._guard, name="events", daemon=True)
+        self._thread = ConnectorThread(target=self._guard, name="events", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.lake.compare.lake_side import LakeSide
 from cdc_core.lake.compare.rows import KeyedColumns, is_among
 from cdc_core.lake.compare.source_side import SourceSide
@@ -27,7 +27,7 @@ class Sides:
     @classmethod
     def read(cls, lake: LakeSide, source: SourceSide) -> Sides:
         """Read both at the same time."""
-        with ThreadPoolExecutor(1, thread_name_prefix="lake-side") as pool:
+        with ConnectorThreadPool(1, thread_name_prefix="lake-side") as pool:
             held = pool.submit(lake.digests)
             expected = source.digests()
             return cls(lake, source, held.result(), expected)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.lake.delta.candidates import Content
 from cdc_core.lake.delta.data_file import DataFile
 
@@ -71,7 +72,7 @@ def ahead(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Res
     if len(items) < 2:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(1) as pool:
+    with ConnectorThreadPool(1) as pool:
         waiting: Future[Result] = pool.submit(work, items[0])
         for item in items[1:]:
             made, waiting = waiting.result(), pool.submit(work, item)

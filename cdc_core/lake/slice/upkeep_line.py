@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from cdc_core.connector_threads import ConnectorThread
 from cdc_core.errors import CdcError
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder
 
@@ -47,7 +48,7 @@ class Upkeep:
         with self._changed:
             self._line.update(dict.fromkeys(orders))
             if self._line and self._thread is None and self._closes_at is None:
-                self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+                self._thread = ConnectorThread(target=self._run, name="upkeep", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.errors import LakeError, UnreadableError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of, scope_of, slot_of
@@ -74,7 +74,7 @@ def find_cut(paths: LakePaths, scope: str, at: Lsn | datetime | None, names: Seq
     assert recorded is not None
     of_round = scope_of(slot_of(scope), recorded.head.epoch)
     chosen = [entry for entry in recorded.tables if not names or entry.table in names]
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ConnectorThreadPool(_THREADS) as pool:
         tables = tuple(pool.map(lambda entry: _readable(paths, of_round, entry), chosen))
     cut = Cut(recorded.head.lsn, recorded.head.committed_at, recorded.head.recorded_at, tables, recorded.head.epoch)
     _require(cut, recorded, names)

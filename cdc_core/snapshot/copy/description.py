@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.lake import LakePaths, ReadTarget, TypingPlan
 from cdc_core.postgres import Source, TableSize
 from cdc_core.schema import TableId, TableSchema
@@ -69,7 +69,7 @@ class Describer:
         A table whose error ``results`` records has none.
         """
         sizes = self._sizes(tables)
-        with ThreadPoolExecutor(_OPENINGS) as pool:
+        with ConnectorThreadPool(_OPENINGS) as pool:
             made = pool.map(lambda t: results.attempt(t.id, lambda: self._described(t, sizes[t.id])), tables)
             return [description for description in made if description is not None]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.lake import RangeFiles
 from cdc_core.schema import TableId
 from cdc_core.snapshot.copy.plan import batches
@@ -112,7 +113,7 @@ def read_ranges(
         doing = f"reading {names[0]}" + (f" and {len(names) - 1} more tables" if len(names) > 1 else "")
         return run_tasks(spark, [[batch]], work, doing)[0]
 
-    with ThreadPoolExecutor(parallel_jobs, thread_name_prefix="snapshot") as pool:
+    with ConnectorThreadPool(parallel_jobs, thread_name_prefix="snapshot") as pool:
         waiting: set[Future[list[RangeResult]]] = {pool.submit(one, batch) for batch in todo}
         try:
             while waiting:

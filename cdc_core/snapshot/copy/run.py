@@ -15,12 +15,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 from cdc_core import failpoints
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.errors import (
     CdcError,
     LimitExceededError,
@@ -253,7 +254,7 @@ class SnapshotRun:
 
         ending: list[Future[list[SnapshotReport]]] = []
         with (
-            ThreadPoolExecutor(_COMMITS) as committing,
+            ConnectorThreadPool(_COMMITS) as committing,
             closing(
                 read_ranges(self._spark, list(reads.values()), self._work(opened), parallel_jobs, started)
             ) as coming,

@@ -13,12 +13,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from cdc_core import failpoints
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.errors import CdcError, InvariantError, LockedError
 from cdc_core.lake import LakePaths, LakeTable, RangePlan, RangePlans, StagedFile, StagedRows, epoch_of
 from cdc_core.postgres import Catalog
@@ -109,8 +110,8 @@ class RangeReads:
         self._bounds: tuple[Bound, ...] = ()
         self._lock = threading.Lock()
         # Of one thread, because planning needs no session, and a session says how many threads read.
-        self._planning = ThreadPoolExecutor(1, thread_name_prefix="range-plans")
-        self._reading: ThreadPoolExecutor | None = None
+        self._planning = ConnectorThreadPool(1, thread_name_prefix="range-plans")
+        self._reading: ConnectorThreadPool | None = None
         self._group = f"wal2lake-ranges-{uuid.uuid4()}"
 
     def plan(self, collection: Collection, *, renew: bool = False) -> Future[Planned | ScanStatus]:
@@ -125,7 +126,7 @@ class RangeReads:
         (``snapshot/unsent``).
         """
         if self._reading is None:
-            self._reading = ThreadPoolExecutor(self.threads, thread_name_prefix="range-reads")
+            self._reading = ConnectorThreadPool(self.threads, thread_name_prefix="range-reads")
         return self._reading.submit(self._guarded, self._read, to_read, instead_of)
 
     @property

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -78,6 +79,8 @@ def test_every_command_says_what_it_does(command):
         ("snapshot", "CONFIG", "orders"),
         ("envelopes", "CONFIG"),
         ("run", "CONFIG", "--no-such-option"),
+        ("run",),
+        ("run", "CONFIG", "CONFIG"),
     ],
     ids=" ".join,
 )
@@ -176,6 +179,50 @@ def test_a_run_without_rounds_ends_with_1_while_a_table_is_paused(config, monkey
     assert "public.orders is not merged: It has no key." in capsys.readouterr().err
 
 
+@pytest.fixture
+def two(config, tmp_path):
+    """Two connectors that may run in one process."""
+    other = tmp_path / "billing.properties"
+    other.write_text(Path(config).read_text().replace("=shop", "=billing") + "slot.name=billing\n")
+    return config, str(other)
+
+
+def test_an_lsn_is_of_one_server(two, monkeypatch, capsys):
+    assert called("run", *two, "--until-lsn", "0/1", monkeypatch=monkeypatch) == 2
+    assert "--until-lsn is a position of one server" in capsys.readouterr().err
+
+
+def test_runs_in_one_process_end_with_1_if_one_of_them_does(two, monkeypatch, capsys):
+    report = StreamReport(1, 2, Lsn(3), (), 0.1, "idle")
+    monkeypatch.setattr(Connector, "initial_snapshot", lambda self, **_: [])
+    monkeypatch.setattr(Connector, "stream", lambda self, until, **_: report)
+    assert called("run", *two, "--until-idle", "1", monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr().err
+    assert "shop: 2 changes in 1 batches" in said and "billing: 2 changes in 1 batches" in said
+
+    def stream(connector, until, **_):
+        if connector.name == "billing":
+            raise SourceError("The slot is lost.", "Take a snapshot.")
+        return report
+
+    monkeypatch.setattr(Connector, "stream", stream)
+    assert called("run", *two, "--until-idle", "1", monkeypatch=monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert "shop: 2 changes" in said and "billing: The slot is lost.\n  → Take a snapshot.\n" in said
+    paused = replace(report, failed={TableId("public", "orders"): "It has no key."})
+    monkeypatch.setattr(Connector, "stream", lambda self, until, **_: paused)
+    assert called("run", *two, "--until-idle", "1", monkeypatch=monkeypatch) == 1
+
+
+def test_files_that_differ_in_a_property_of_the_process_start_nothing(two, monkeypatch, capsys):
+    monkeypatch.setattr(Connector, "initial_snapshot", lambda self, **_: pytest.fail("started"))
+    with Path(two[0]).open("a") as file:
+        file.write("wal2lake.metrics.port=9404\n")
+    assert called("run", *two, monkeypatch=monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert f"wal2lake.metrics.port is 9404 in {two[0]}, line 8, and not set in {two[1]}" in said
+
+
 def test_the_second_signal_interrupts():
     with stop_requests() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -242,7 +289,7 @@ def test_a_moment_says_how_long_ago_it_is_in_the_largest_unit():
 def test_every_command_that_takes_a_connector_file_takes_properties_for_one_run(config, monkeypatch, capsys):
     for name, command in cli.commands.items():
         parameters = {one.name for one in command.params}
-        assert ("overrides" in parameters) is ("config" in parameters), name
+        assert ("overrides" in parameters) is bool({"config", "configs"} & parameters), name
     given = ("--set", "slot.name=mine", "--set", "topic.prefix=other", "--set", "database.port=1")
     assert called("check", config, "--explain", *given, monkeypatch=monkeypatch) == 1
     said = capsys.readouterr().out

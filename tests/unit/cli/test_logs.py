@@ -8,6 +8,7 @@ import pytest
 
 from cdc_core.cli import logs
 from cdc_core.cli.progress import RoundProgress
+from cdc_core.connector_threads import of_connector
 from cdc_core.engine.reports import MergeReport, RoundReport
 from cdc_core.errors import SourceError
 from cdc_core.lsn import Lsn
@@ -66,6 +67,22 @@ def test_json_is_one_object_a_line(capsys):
     assert (two["logger"], two["message"], two["level"]) == ("cdc_core.engine", "A table is paused.", "warning")
     assert (three["message"], three["remedy"], three["error"]) == ("Found.", "Do.", "SourceError")
     assert "row's value" not in json.dumps(four) and "ValueError" in four["message"]
+
+
+def test_a_line_names_its_connector_if_there_are_several(capsys):
+    with of_connector("shop"):
+        logs.set_up(several=True)
+        logging.getLogger("cdc_core.engine").warning("A table is paused.")
+        logs.say_failed(SourceError("Found.", "Do."), 10.0)
+        logs.set_up()
+        logs.say("x")
+    logs.set_up("json", several=True)
+    logs.say("y")
+    with of_connector("shop"):
+        logs.say("z")
+    *text, y, z = capsys.readouterr().err.splitlines()
+    assert text == ["shop: A table is paused.", "shop: Found.", "  → Do.", "shop: It starts again in 10 s.", "x"]
+    assert "connector" not in json.loads(y) and json.loads(z)["connector"] == "shop"
 
 
 def test_the_command_line_prevails_over_the_file(capsys):

@@ -24,7 +24,9 @@ def test_a_command_has_a_folder_of_its_own_until_it_ends(tmp_path, monkeypatch):
         assert own.parent == tmp_path / "state" / "tmp"
         assert [stat.S_IMODE(each.stat().st_mode) for each in (own, own.parent, own.parent.parent)] == [0o700] * 3
         assert Path(tempfile.mkdtemp()).parent == own
-        assert spark_scratch(tmp_path / "state") == found
+        # Another connector of the process uses it, too.
+        assert spark_scratch(tmp_path / "state") == spark_scratch(tmp_path / "other") == found
+        assert not (tmp_path / "other").exists()
         java = Path(found["spark.driver.extraJavaOptions"].partition("=")[2])
         assert java.is_dir() and len(str(java)) <= 60
     assert not own.exists() and not java.exists()
