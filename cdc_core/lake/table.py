@@ -19,6 +19,7 @@ from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.foreign import foreign_commit
 from cdc_core.lake.delta.readable import open_complete, open_own
 from cdc_core.lake.delta.row_count import row_count
+from cdc_core.lake.delta.shared_log import SharedLog
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.maintenance.retention import expire_changes
@@ -184,9 +185,12 @@ class LakeTable:
         """Return the number of rows that the source has of the lake table, None if the log does not say it."""
         return row_count(self.path)
 
-    def foreign_commit(self, since: int, upto: int) -> int | None:
-        """Return the first version after ``since`` in which another program changed rows; None for none."""
-        return foreign_commit(self.path, since, upto)
+    def foreign_commit(self, since: int, upto: int, identity: str = "", run: str = "") -> int | None:
+        """Return the first version after ``since`` in which another program changed rows; None for none.
+
+        ``run``: what workers of this run have committed to the table of this ``identity`` is not read.
+        """
+        return foreign_commit(self.path, since, upto, SharedLog.of(self.path, identity, run) if run else None)
 
     def judge(self, checks: TableChecks, table: TableSchema) -> tuple[int, CheckReport] | None:
         """Have the rules judge all live rows; returns the version and the report, None without a lake table.

@@ -12,12 +12,18 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import CommitConflictError
+from cdc_core.lake import LastCommit, RecordedTable, RoundLog, StreamLog, StreamRecord, TableState
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import MarkedRows
-from cdc_core.lake.delta.opened import keep, opened, opened_to_commit
+from cdc_core.lake.delta.foreign import foreign_commit
+from cdc_core.lake.delta.opened import keep, opened, opened_to_commit, share
 from cdc_core.lake.delta.shared_log import SharedLog
 from cdc_core.lake.delta.storage import Location, copies_for
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.slice.upkeep import UpkeepOrder, UpkeepTask
+from cdc_core.lake.stores.staged_rows import StagedRows
+from cdc_core.lsn import Lsn
+from cdc_core.schema import TableId
 from tests.support.s3 import Bucket
 from tests.support.store_proxy import StoreProxy
 
@@ -43,9 +49,9 @@ def place(bucket: Bucket, store: StoreProxy, tmp_path: Path) -> Location:
 def worker(place: Location) -> DeltaTable:
     """The table as a worker of the run has it open."""
     table = DeltaTable.open(place)
-    folder = copies_for(place)
-    assert table is not None and folder is not None
-    table.shared = SharedLog(folder, "run", table.identity)
+    assert table is not None
+    share(table, "run")
+    assert table.shared is not None
     return table
 
 
@@ -128,8 +134,83 @@ def test_a_table_that_was_removed_is_noticed_by_who_asks(place, store, monkeypat
     assert table is not None and opened_to_commit("run", place) is table
     table.folder.delete([f"_delta_log/{0:020}.json"])
     assert opened_to_commit("run", place) is table
-    monkeypatch.setattr("cdc_core.lake.delta.table._EXPECT_SECONDS", -1.0)
+    monkeypatch.setattr("cdc_core.lake.delta.shared_log._ASK_SECONDS", -1.0)
     assert opened_to_commit("run", place) is None
+
+
+def test_the_workers_of_a_machine_ask_once_a_minute_whether_the_table_is_there(place, store, monkeypatch):
+    made = DeltaTable.create(place, IDS, {})
+    workers = worker(place), worker(place)
+    monkeypatch.setattr("cdc_core.lake.delta.shared_log._ASK_SECONDS", 1e-6)
+    store.forget()
+    workers[0].expect_newest()
+    assert sorted(store.counts()) == [("HEAD", "lake log")]
+    monkeypatch.setattr("cdc_core.lake.delta.shared_log._ASK_SECONDS", 60.0)
+    workers[1].expect_newest()
+    assert sum(store.counts().values()) == 1, "it was asked a moment ago"
+    assert made.shared is not None and not made.shared.lacks(made.folder, 0)
+    assert sum(store.counts().values()) == 2, "its entries are not of the run"
+
+
+def test_a_commit_of_the_run_is_not_read_to_see_whose_it_is(place, store):
+    table = worker(DeltaTable.create(place, IDS, {}).path)
+    for number in range(3):
+        table.commit([table.write(rows(number))])
+    store.forget()
+    assert foreign_commit(place, 0, table.version, table.shared) is None
+    assert not store.counts()
+    other = other_program(place)
+    other.commit([other.write(rows(9))])
+    assert foreign_commit(place, 0, table.version + 1, table.shared) == table.version + 1
+
+
+def test_maintenance_beside_the_rounds_asks_nothing(place, store):
+    table = opened_to_commit("run", DeltaTable.create(place, IDS, {}).path)
+    assert table is not None and not table.files
+    for number in range(20):
+        table.commit([table.write(rows(number))])
+    store.forget()
+    UpkeepTask("run", "", 0)(UpkeepOrder(table.path))
+    assert dict(store.counts()) == {("PUT", "lake data"): 1, ("PUT", "lake log"): 1}
+    assert ids(place) == list(range(20))
+
+
+def test_rounds_and_confirmations_write_and_ask_nothing(place, store, bucket):
+    """Nor do their checkpoints; their logs are listed once in a hundred versions."""
+    rounds = RoundLog(Location(bucket.path("lake/test/__rounds"), place.storage), 60)
+    stream = StreamLog(Location(bucket.path("lake/test/__stream"), place.storage), 60)
+    stream.read()
+    stream.begin(StreamRecord("1", 1, "db", "slot", Lsn(1)), is_first=True)
+    tables = [RecordedTable(TableId("public", "t"), TableState.CURRENT, 5, 1, 7, "id")]
+
+    def go_on(first: int) -> None:
+        for lsn in range(first, first + 100):
+            rounds.append(lsn, None, tables)
+            stream.confirm(Lsn(lsn), LastCommit(Lsn(lsn), 5, 7))
+
+    go_on(1000)
+    store.forget()
+    go_on(2000)
+    kinds = {kind: sum(count for (of, _), count in store.counts().items() if of == kind) for kind, _ in store.counts()}
+    checkpoints = [each for each in store.requests() if ".checkpoint." in each.key]
+    assert len(checkpoints) >= 2 and all(each.kind == "PUT" for each in checkpoints)
+    assert kinds.get("GET", 0) + kinds.get("HEAD", 0) <= 4, store.counts()
+    assert kinds["LIST"] <= 6, store.counts()
+    assert StreamLog(Location(bucket.path("lake/test/__stream"), place.storage), 60).read() == stream.known
+    again = RoundLog(Location(bucket.path("lake/test/__rounds"), place.storage), 60).newest_of_epoch()
+    assert again is not None and again.head.lsn == 2099
+
+
+def test_to_look_for_staged_ranges_lists_nothing(place, store, bucket):
+    staged = StagedRows(Location(bucket.path("lake/test/__staged"), place.storage), {})
+    store.forget()
+    assert staged.look() == []
+    assert set(store.counts()) == {("HEAD", "staged log")}
+    StagedRows(Location(bucket.path("lake/test/__staged"), place.storage), {}).create()
+    assert staged.look() == []
+    store.forget()
+    staged.look()
+    assert not [kind for kind, _ in store.counts() if kind == "LIST"], store.counts()
 
 
 def test_entries_of_another_run_are_not_believed(place, store):

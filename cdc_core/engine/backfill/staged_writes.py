@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 MAX_TRIES = 60
 _SLICE_ROWS = 100_000
 _LOOK_SECONDS, _DESCRIBE_SECONDS = 0.5, 2.0
+# In an object store, where each look is a request or two.
+_FAR_SECONDS = 2.0
 
 
 class StagedTarget(Protocol):
@@ -131,7 +133,8 @@ class StagedWrites:
 
     def look(self, *, now: bool = False) -> None:
         """Look which ranges are staged, at intervals, or ``now``."""
-        if not now and time.monotonic() - self._looked_at < _LOOK_SECONDS:
+        seconds = _LOOK_SECONDS if self._staged.is_local else _FAR_SECONDS
+        if not now and time.monotonic() - self._looked_at < seconds:
             return
         self._looked_at = time.monotonic()
         ranges = {

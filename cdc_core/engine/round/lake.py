@@ -20,13 +20,14 @@ _AT_ONCE = NumberByTable(0.0)
 class Lake:
     """The lake that a run writes to. ``scope`` is that of its positions (``lake/epochs``).
 
-    ``freshness``: the target lag of each table in seconds.
+    ``freshness``: the target lag of each table in seconds. ``run`` is the one whose workers merge.
     """
 
     paths: LakePaths
     scope: str
     options: LakeOptions
     freshness: NumberByTable = _AT_ONCE
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def open_lake_sink(
         lake.options, lake.paths, lake.scope, lake.plan, lake.checks(registry), folder.path, folder.owner, index, partly
     )
     return LakeSink(
-        Lake(lake.paths, lake.scope, lake.options, snapshots.engine.freshness),
+        Lake(lake.paths, lake.scope, lake.options, snapshots.engine.freshness, folder.owner.run),
         Work(spark, task, snapshots.engine.slice_split_rows),
         registry,
         _source_watch(snapshots, source, spark, note_read, note_gone),

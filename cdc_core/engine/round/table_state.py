@@ -41,6 +41,7 @@ class MergeStates:
         self._scope = lake.scope
         self._options = lake.options
         self._freshness = lake.freshness
+        self._run = lake.run
         self._watch = watch
         self._known: dict[TableId, MergeState] = {}
         self._snapshots = SnapshotLog(lake.paths.snapshots, epoch_of(lake.scope)).read()
@@ -186,7 +187,7 @@ class MergeStates:
     def _note_foreign(self, table: TableId, identity: str | None, upto: int) -> None:
         known = self._known[table]
         if known.version is not None and known.identity == identity:
-            self._warn_of(table, self._table(table).foreign_commit(known.version, upto))
+            self._warn_of(table, self._table(table).foreign_commit(known.version, upto, identity or "", self._run))
 
     @staticmethod
     def _warn_of(table: TableId, foreign: int | None) -> None:

@@ -13,10 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from cdc_core.lake.delta.folder import Folder
-from cdc_core.lake.delta.shared_log import SharedLog
-from cdc_core.lake.delta.vector_log import LOG, entry_name
-
-_LAST = f"{LOG}/_last_checkpoint"
+from cdc_core.lake.delta.shared_log import SharedLog, entry_content
+from cdc_core.lake.delta.vector_log import LAST_CHECKPOINT, LOG, entry_name
 
 
 def write_checkpoint(folder: Folder, shared: SharedLog | None, version: int) -> bool:
@@ -33,19 +31,19 @@ def write_checkpoint(folder: Folder, shared: SharedLog | None, version: int) -> 
         (root / LOG).mkdir()
         try:
             for number in range(before[0] + 1, version + 1):
-                (root / entry_name(number)).write_bytes(_entry(folder, shared, number))
+                (root / entry_name(number)).write_bytes(entry_content(folder, shared, number))
         except FileNotFoundError:
             return False
         if before[1]:
             (root / _name(before[0])).write_bytes(before[1])
-            (root / _LAST).write_text(json.dumps({"version": before[0], "size": 0}))
+            (root / LAST_CHECKPOINT).write_text(json.dumps({"version": before[0], "size": 0}))
         content = _made(root, version)
     if content is None:
         return False
     folder.replace(_name(version), content[0])
     # Readers that find the former one here read some entries more.
-    folder.replace(_LAST, content[1])
-    shared.put_checkpoint(version, content[0])
+    folder.replace(LAST_CHECKPOINT, content[1])
+    shared.put_checkpoint(version, content[0], before[0])
     return True
 
 
@@ -54,7 +52,7 @@ def _last(folder: Folder, shared: SharedLog) -> tuple[int, bytes] | None:
     with suppress(FileNotFoundError):
         return shared.checkpoint()
     try:
-        told = json.loads(folder.content(_LAST))
+        told = json.loads(folder.content(LAST_CHECKPOINT))
     except FileNotFoundError:
         return -1, b""
     if told.get("parts") or told.get("v2Checkpoint"):
@@ -62,13 +60,6 @@ def _last(folder: Folder, shared: SharedLog) -> tuple[int, bytes] | None:
     with suppress(FileNotFoundError):
         return int(told["version"]), folder.content(_name(int(told["version"])))
     return None
-
-
-def _entry(folder: Folder, shared: SharedLog, version: int) -> bytes:
-    try:
-        return shared.get(version)
-    except FileNotFoundError:
-        return folder.content(entry_name(version))
 
 
 def _made(root: Path, version: int) -> tuple[bytes, bytes] | None:
@@ -80,7 +71,7 @@ def _made(root: Path, version: int) -> tuple[bytes, bytes] | None:
         return None
     table.create_checkpoint()
     try:
-        return (root / _name(version)).read_bytes(), (root / _LAST).read_bytes()
+        return (root / _name(version)).read_bytes(), (root / LAST_CHECKPOINT).read_bytes()
     except FileNotFoundError:
         return None
 

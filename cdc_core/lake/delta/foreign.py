@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from cdc_core.lake.delta.folder import Folder
+from cdc_core.lake.delta.shared_log import SharedLog
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import entry_name
 
@@ -17,13 +18,14 @@ _CHANGES_ROWS = re.compile(rb'"dataChange"\s*:\s*true')
 _IS_OURS = re.compile(rb'"appId"\s*:\s*"wal2lake:')
 
 
-def foreign_commit(path: str, since: int, upto: int) -> int | None:
+def foreign_commit(path: str, since: int, upto: int, own: SharedLog | None = None) -> int | None:
     """Return the first version after ``since``, up to ``upto``, in which another program changed rows; None for none.
 
-    Versions that the log no longer has are skipped.
+    Versions that the log no longer has are skipped, and those that are known to be the run's ``own``.
     """
-    folder = Folder(path, options_for(path, None)) if upto > since else None
-    for version in range(since + 1, upto + 1):
+    versions = [version for version in range(since + 1, upto + 1) if own is None or not own.has(version)]
+    folder = Folder(path, options_for(path, None)) if versions else None
+    for version in versions:
         try:
             entry = b"" if folder is None else folder.content(entry_name(version))
         except OSError:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.delta.shared_log import SharedLog
-from cdc_core.lake.delta.storage import copies_for
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.worker_memory import MEMORY
 
@@ -45,9 +44,14 @@ def _opened(
 
 def keep(run: str, table: DeltaTable) -> DeltaTable:
     """Keep a table that was just opened or created."""
-    if MEMORY.serves(run):
+    if MEMORY.serves(run) and _kept.get(table.path) is not table:
         _kept[table.path] = table
-        copies = copies_for(table.path)
-        if copies is not None and table.shared is None:
-            table.shared = SharedLog(copies, run, table.identity)
+        share(table, run)
     return table
+
+
+def share(table: DeltaTable, run: str) -> None:
+    """Let a table that was just opened or created share its commits with the workers of a run."""
+    table.shared = SharedLog.of(table.path, table.identity, run)
+    if table.shared is not None:
+        table.shared.note_asked()

@@ -7,7 +7,16 @@ written. A worker that then commits on an older version than the newest learns i
 
 from __future__ import annotations
 
+import time
+import uuid
+from contextlib import suppress
+
+from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.machine_folder import MachineFolder
+from cdc_core.lake.delta.storage import copies_for
+from cdc_core.lake.delta.vector_log import entry_name
+
+_ASK_SECONDS = 60.0
 
 
 class SharedLog:
@@ -17,15 +26,26 @@ class SharedLog:
         self._folder = folder
         self._name = f"{run}-{identity}"
 
+    @classmethod
+    def of(cls, path: str, identity: str, run: str = "") -> SharedLog | None:
+        """Return that of the table at ``path``; None where its files have no copies on this machine.
+
+        Without a ``run`` only who has the object knows its entries.
+        """
+        copies = copies_for(path)
+        return None if copies is None else cls(copies, run or uuid.uuid4().hex, identity)
+
     def put(self, version: int, content: bytes) -> None:
         """Show the others an entry that the log has."""
         self._folder.save(f"{self._name}-{version}", lambda target: target.write(content))
         self._folder.keep_bound()
 
-    def put_checkpoint(self, version: int, content: bytes) -> None:
-        """Show the others the newest checkpoint."""
+    def put_checkpoint(self, version: int, content: bytes, before: int) -> None:
+        """Show the others the newest checkpoint. Entries that the one ``before`` has go: whoever needs one asks."""
         head = f"{version:020}".encode()
         self._folder.save(f"{self._name}-checkpoint", lambda target: target.write(head + content))
+        for number in range(max(0, 2 * before - version), before + 1):
+            self._folder.remove(f"{self._name}-{number}")
         self._folder.keep_bound()
 
     def checkpoint(self) -> tuple[int, bytes]:
@@ -36,3 +56,28 @@ class SharedLog:
     def get(self, version: int) -> bytes:
         """Return an entry. Raises FileNotFoundError."""
         return self._folder.of(f"{self._name}-{version}").read_bytes()
+
+    def has(self, version: int) -> bool:
+        """Whether a worker of this run has made the entry."""
+        return self._folder.of(f"{self._name}-{version}").exists()
+
+    def lacks(self, folder: Folder, version: int) -> bool:
+        """Whether the log in ``folder`` has no such entry. The store is asked if no worker has done it for a minute."""
+        with suppress(FileNotFoundError):
+            if time.time() - self._folder.of(f"{self._name}-asked").stat().st_mtime <= _ASK_SECONDS:
+                return False
+        self.note_asked()
+        return bool(folder.missing([entry_name(version)]))
+
+    def note_asked(self) -> None:
+        """Tell the others that the store was asked for the table just now."""
+        if not self._folder.touch(f"{self._name}-asked"):
+            self._folder.save(f"{self._name}-asked", lambda target: target.write(b""))
+
+
+def entry_content(folder: Folder, shared: SharedLog | None, version: int) -> bytes:
+    """Return an entry that the log has: its copy if there is one. Raises FileNotFoundError."""
+    if shared is not None:
+        with suppress(FileNotFoundError):
+            return shared.get(version)
+    return folder.content(entry_name(version))

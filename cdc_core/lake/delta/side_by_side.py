@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -22,12 +23,21 @@ _turn = threading.Lock()
 _mine = threading.local()
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return ``work(item)`` of each item in their order. Raises the first error, when all that began have ended."""
+def side_by_side(
+    work: Callable[[Item], Result], items: Sequence[Item], is_large: Callable[[Item], bool] = lambda item: False
+) -> list[Result]:
+    """Return ``work(item)`` of each item in their order. Raises the first error, when all that began have ended.
+
+    Items that may be large are processed one after the other, beside the others.
+    """
     if len(items) < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(min(_MOST, len(items)), "wal2lake-slice") as pool:
-        return list(pool.map(lambda item: _in_turn(work, item), items))
+    large = [number for number, item in enumerate(items) if is_large(item)]
+    rows = [large] if large else []
+    rows += [[number] for number in range(len(items)) if number not in large]
+    with ThreadPoolExecutor(min(_MOST, len(rows)), "wal2lake-slice") as pool:
+        done = pool.map(lambda row: [(number, _in_turn(work, items[number])) for number in row], rows)
+        return [result for _, result in sorted(chain.from_iterable(done), key=lambda pair: pair[0])]
 
 
 @contextmanager

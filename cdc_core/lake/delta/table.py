@@ -36,7 +36,7 @@ from cdc_core.lake.delta.own_commits import is_newest, newer_commits
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
 from cdc_core.lake.delta.recent import RecentTable, open_newest
-from cdc_core.lake.delta.shared_log import SharedLog
+from cdc_core.lake.delta.shared_log import SharedLog, entry_content
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import LOG, VectorLog, commit_time, entry_name
 
@@ -44,7 +44,6 @@ _INTERVAL, _DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 _APPENDS_ONLY = "delta.appendOnly"
 # Entries are followed while they cannot have been removed: a log keeps them for an hour at least.
 _FOLLOW_SECONDS = 600.0
-_EXPECT_SECONDS = 60.0
 # Appends of others between which one of ours was never the next.
 _APPENDS_PASSED = 20
 
@@ -56,14 +55,14 @@ class DeltaTable:
         self.path = path
         self.folder = Folder(path, storage)
         self._parquet = ParquetFiles(self.folder)
-        self._vectors = VectorLog(self.folder)
+        self._vectors = VectorLog(self.folder, lambda version: entry_content(self.folder, self.shared, version))
         self._loaded = Loaded(path, storage, opened)
         self._schema: pa.Schema | None = None
         self._files: list[DataFile] | None = None
         self._defined: tuple[Any, int, Definition] | None = None  # with delta-rs' object and its version
         self._committed: tuple[int, int] | None = None  # a version and the time of its commit, where commits have one
-        self._seen_at = self._asked_at = time.monotonic()  # when the loaded version was the newest one
-        self.shared: SharedLog | None = None
+        self._seen_at = time.monotonic()  # when the loaded version was the newest one
+        self.shared = SharedLog.of(path, self.identity)
         check_owner(path, opened.raw.metadata().configuration)
 
     @classmethod
@@ -115,7 +114,8 @@ class DeltaTable:
 
     def refresh(self) -> None:
         """Load the commits made since. LakeError if the log no longer exists or cannot be read."""
-        self._asked_at = time.monotonic()
+        if self.shared is not None:
+            self._follow_own(self.shared)
         if is_newest(self.folder, self.version) or self._follow_own(self.folder):
             self._seen_at = time.monotonic()
         else:
@@ -124,10 +124,9 @@ class DeltaTable:
     def expect_newest(self) -> None:
         """As ``refresh``, for who commits next, by the ``shared`` log: if it lacks a commit, the next one conflicts.
 
-        A store is asked again after a minute: a table may be removed while commits to it go on.
+        A worker asks the store once a minute whether the log is there: a table may be removed while commits go on.
         """
-        is_due = time.monotonic() - self._asked_at > _EXPECT_SECONDS
-        if self.shared is None or is_due or not self._follow_own(self.shared):
+        if self.shared is None or not self._follow_own(self.shared) or self.shared.lacks(self.folder, self.version):
             self.refresh()
 
     def _follow_own(self, source: Folder | SharedLog) -> bool:

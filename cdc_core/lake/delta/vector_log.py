@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -34,6 +34,7 @@ from cdc_core.lake.delta.log_entry import CLUSTERING_DOMAIN, LogEntry
 from cdc_core.lake.delta.log_text import unreadable_log, with_vector
 
 LOG = "_delta_log"
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 _READ = (
     *("add.path", "add.deletionVector", "add.baseRowId", "add.defaultRowCommitVersion"),
     *("remove.path", "remove.deletionTimestamp", "remove.deletionVector"),
@@ -63,10 +64,14 @@ def commit_time(folder: Folder, version: int) -> int:
 
 
 class VectorLog:
-    """The deletion vectors of the files of one table, and the positions in them that were used lately."""
+    """The deletion vectors of the files of one table, and the positions in them that were used lately.
 
-    def __init__(self, folder: Folder) -> None:
+    ``entry`` returns a version's entry in the log, and raises FileNotFoundError.
+    """
+
+    def __init__(self, folder: Folder, entry: Callable[[int], bytes]) -> None:
         self._folder = folder
+        self._entry = entry
         self._version = -1
         self._state = _State()
         self._bitmaps: dict[str, BitMap64] = {}
@@ -178,7 +183,7 @@ class VectorLog:
         state = self._state.copy()
         for number in range(self._version + 1, version + 1):
             try:
-                content = self._folder.content(entry_name(number))
+                content = self._entry(number)
             except FileNotFoundError:
                 return False
             # A commit removes a file with one vector and adds it with the next.

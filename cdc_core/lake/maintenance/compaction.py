@@ -134,13 +134,14 @@ def maintain_briefly(table: DeltaTable, since: int, history_minutes: int, key: S
 
     That one is left to ``maintain_behind``.
     """
-    enough = _enough(table, since)
-    waits = False
+    enough, waits = _enough(table, since), False
     if passable(table, enough):
-        waits = sum(file.size for file in _chosen(table.files, enough, None, PASS_BYTES)) > _AT_ONCE_BYTES
+        waits = not _is_brief(_chosen(table.files, enough, None, PASS_BYTES))
         if not waits:
             compact(table, enough, key=key)
-    waits = waits or _has_worn(table)
+    if due := worn(table.files):
+        # A vector of many rows is a request more in each round, if the log is in an object store.
+        waits = waits or not (_is_brief(due) and renew(table, key=key))
     _clean_in_turn(table, since, history_minutes)
     return waits
 
@@ -156,6 +157,10 @@ def maintain_behind(table: DeltaTable, key: Sequence[str] = ()) -> bool:
 
 def _enough(table: DeltaTable, since: int) -> int:
     return _MIN if is_its_turn(table, since, _FILES) else _MAX
+
+
+def _is_brief(files: Sequence[DataFile]) -> bool:
+    return sum(file.size for file in files) <= _AT_ONCE_BYTES
 
 
 def _has_worn(table: DeltaTable) -> bool:

@@ -42,7 +42,7 @@ class Work:
         large = large_among(orders, self.split_rows, task.writer.part_max_bytes)
         # Small slices of one task wait for a store side by side; else more tasks than cores end at about the same time.
         is_together = not task.paths.is_local and fit_together(orders, task.writer.part_max_bytes)
-        groups, way = (parallelism(spark), side_by_side) if is_together else (2 * parallelism(spark), None)
+        groups, way = (parallelism(spark), _together) if is_together else (2 * parallelism(spark), None)
         small = [order for order in orders if all(order is not large_order for large_order in large)]
         parts = [part for order in large for part in cut(order, parallelism(spark), task.writer.part_max_bytes)]
         items: list[SliceOrder | PartOrder] = [*parts, *small]
@@ -79,6 +79,17 @@ class Work:
 
 
 def fit_together(orders: Sequence[SliceOrder], most_bytes: int) -> bool:
-    """Whether the rows of all orders fit the memory for one part; how many a backlog has is not known."""
-    has_backlog = any(order.merge is not None and order.merge.has_backlog for order in orders)
-    return not has_backlog and sum(bytes_of(order.files) for order in orders) <= most_bytes
+    """Whether the rows of all orders fit the memory for one part, without those of backlogs, of which a task has one.
+
+    How many rows a backlog has is not known; a part of it fits.
+    """
+    return sum(bytes_of(order.files) for order in orders) <= most_bytes
+
+
+def _together(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Process orders, and parts of orders, of one task."""
+    return side_by_side(work, items, _has_backlog)
+
+
+def _has_backlog(item: SliceOrder | PartOrder) -> bool:
+    return isinstance(item, SliceOrder) and item.merge is not None and item.merge.has_backlog

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from cdc_core import failpoints
 from cdc_core.errors import CdcError
 from cdc_core.lake.delta.data_file import DataFile
-from cdc_core.lake.delta.opened import opened
+from cdc_core.lake.delta.opened import opened_to_commit
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import positions_in
 from cdc_core.lake.maintenance.compaction import maintain_behind
@@ -61,7 +61,7 @@ class UpkeepTask:
         failpoints.adopt(self.armed)
         began, has_more = time.monotonic(), False
         try:
-            table = opened(self.run, order.path)
+            table = opened_to_commit(self.run, order.path)
             if table is not None:
                 has_more = self._indexed(table, order, table.files) if order.indexes else self._moved(table, order)
         except CdcError as error:

@@ -18,8 +18,10 @@ import pyarrow as pa
 from cdc_core.errors import TransientError, UnreadableError
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.log_table import log_table
 from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.lake.delta.vector_log import LAST_CHECKPOINT, entry_name
 from cdc_core.lake.maintenance.cleaning import vacuum
 
 _log = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class StagedRows:
 
     def __init__(self, path: str, properties: dict[str, str]) -> None:
         self._path = path
+        self._folder = Folder(path)
         self._properties = properties
         self._opened: DeltaTable | None = None
         self._known: dict[str, StagedFile] = {}
@@ -84,7 +87,7 @@ class StagedRows:
 
     def look(self) -> list[StagedFile]:
         """Return the staged ranges. Raises LakeError."""
-        if self._opened is None:
+        if self._opened is None and self._may_exist():
             self._opened = DeltaTable.open(self._path)
         if self._opened is None:
             return []
@@ -130,6 +133,16 @@ class StagedRows:
     def discard(self, written: StagedFile) -> None:
         """Remove the file of a range that was not staged."""
         self._log().discard([written.file])
+
+    @property
+    def is_local(self) -> bool:
+        """Whether to ``look`` asks no object store."""
+        return self._folder.is_local
+
+    def _may_exist(self) -> bool:
+        """Whether there may be a table: in a store, to ask for two objects costs less than to list the log."""
+        signs = [entry_name(0), LAST_CHECKPOINT]
+        return self.is_local or self._folder.missing(signs) != signs
 
     def _described(self, file: DataFile) -> StagedFile | None:
         """Return what a file has; None, with a warning, if it cannot be read: other ranges are not held up by it."""

@@ -112,7 +112,8 @@ def test_slices_wait_together_if_all_their_rows_fit_the_memory(tmp_path: Path) -
     orders = [order_of(3, files[:2]), order_of(3, files[2:])]
     assert fit_together(orders, 300)
     assert not fit_together(orders, 299)
-    assert not fit_together([*orders, SliceOrder(TargetSchema(TABLE), merge=MergeOrder(5, has_backlog=True))], 10_000)
+    backlog = SliceOrder(TargetSchema(TABLE), merge=MergeOrder(5, has_backlog=True))
+    assert fit_together([*orders, backlog], 300), "a backlog is merged beside the others"
 
 
 def test_removed_files_are_reported_before_a_task_reads_them(tmp_path: Path) -> None:

@@ -47,3 +47,19 @@ def test_an_error_is_raised_when_all_that_began_have_ended() -> None:
 def test_who_is_alone_gives_way_to_nobody() -> None:
     with giving_way(), giving_way():
         assert side_by_side(lambda item: item, [7]) == [7]
+
+
+def test_items_that_may_be_large_follow_each_other_beside_the_others() -> None:
+    large, others = threading.Lock(), threading.Barrier(4)
+
+    def work(item: int) -> int:
+        if item < 3:
+            assert large.acquire(blocking=False), "two large ones at once"
+        with giving_way():
+            if item in (0, 4, 5, 6):
+                others.wait(patient(10))  # a large one and the others wait at the same time
+        if item < 3:
+            large.release()
+        return 2 * item
+
+    assert side_by_side(work, [4, 0, 1, 5, 2, 6], lambda item: item < 3) == [8, 0, 2, 10, 4, 12]

@@ -14,6 +14,7 @@ from cdc_core.errors import LakeError
 from cdc_core.lake.apply import ways
 from cdc_core.lake.index import key_positions
 from cdc_core.lake.maintenance import compaction
+from cdc_core.lake.maintenance.wear import worn
 from cdc_core.lake.slice import upkeep_line as upkeep
 from cdc_core.lake.slice import write
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
@@ -163,6 +164,21 @@ def test_long_passes_are_left_to_a_task_beside_the_rounds(tmp_path: Path, monkey
         assert len(held.files) <= 24
     assert passes
     assert not compaction.maintain_behind(held) and not upkeep_task(one)(order).has_more
+
+
+@pytest.mark.slow
+def test_short_passes_are_made_by_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "MARK_BYTES", 0)
+    source, one = SourceTable(5, 100), merger(tmp_path)
+    source.next_transaction(300, only_inserts=True)
+    one.snapshot(1, source.snapshot())
+    for _ in range(25):
+        one.append(source.next_transaction(20), source.lsn)
+        assert one.merge(source.lsn, token=1).upkeep == ()
+        files = one.held(one.lake).files
+        assert not worn(files) and len(files) <= 24
+    assert plain(one.rows) == plain(source.rows)
+    assert any(file.live < file.rows for file in files)
 
 
 def test_a_slice_waits_for_slow_indexes_and_then_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
