@@ -54,6 +54,10 @@ class Plan:
     r1_rate: float = 500
     r1_seconds: float = 60
     r1_most_seconds: float = 300
+    t1_tables: int = 2_000
+    t1_changed: int = 20
+    t1_rows: int = 100
+    t1_seconds: float = 120
     s1_tables: int = 7
     s1_rate: float = 1_000
     s1_milliseconds: float = 30
@@ -85,6 +89,9 @@ QUICK = Plan(
     r1_rate=100,
     r1_seconds=15,
     r1_most_seconds=60,
+    t1_tables=40,
+    t1_changed=5,
+    t1_seconds=20,
     s1_rate=200,
 )
 

@@ -21,6 +21,10 @@ A lake in an object store that answers after 30 ms (``--delay``): moto's server 
 
     S1  F1's load: freshness, requests for each table and round, CPU
 
+Many tables; only if it is asked for:
+
+    T1  2,000 tables of which 20 change, against 20 tables that all change
+
 Large tables under random updates, and what reading them costs afterwards; only if they are asked for:
 
     L1  10 M rows, 1,000 updates/s           L5  20 tables of 2 M rows, 1,000 updates/s together
@@ -46,6 +50,7 @@ from benchmarks.freshness import large_tables, report
 from benchmarks.freshness.bench import QUICK, Bench, Plan, say
 from benchmarks.freshness.far_store import s1
 from benchmarks.freshness.long_run import f5
+from benchmarks.freshness.many_tables import t1
 from benchmarks.freshness.reread import r1
 from benchmarks.freshness.start import f4, f6
 from benchmarks.freshness.under_load import f1, f2, f3
@@ -55,8 +60,9 @@ from benchmarks.server import bench_server
 SCENARIOS: dict[str, Callable[[Bench], Any]] = {"F1": f1, "F2": f2, "F3": f3, "F4": f4, "F5": f5, "F6": f6, "R1": r1}
 KAFKA: dict[str, Callable[[Bench], Any]] = {"K1": k1, "K2": k2}
 STORE: dict[str, Callable[[Bench], Any]] = {"S1": s1}
+MANY: dict[str, Callable[[Bench], Any]] = {"T1": t1}
 LARGE = {name: large_tables.scenario(name) for name in large_tables.NAMES}
-ALL = SCENARIOS | KAFKA | STORE | LARGE
+ALL = SCENARIOS | KAFKA | STORE | MANY | LARGE
 
 
 def main() -> int:
@@ -101,10 +107,10 @@ def _arguments() -> argparse.Namespace:
         "--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,L1 (default all F and R)"
     )
     parser.add_argument("--quick", action="store_true", help="small and short: proves that it runs, measures nothing")
-    parser.add_argument("--seconds", type=float, help="of measured load of F1, F3, K1, K2 and L1 to L7")
+    parser.add_argument("--seconds", type=float, help="of measured load of F1, F3, K1, K2, T1 and L1 to L7")
     parser.add_argument("--warm-up", type=float, help="seconds before, not counted")
     parser.add_argument("--rows", type=int, help="of F3's and L1's table, and of R1's large one")
-    parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500")
+    parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500; of T1, the first")
     parser.add_argument("--rounds", type=int, help="of F5")
     parser.add_argument("--turns", type=int, help="of F4, and runs of F6")
     parser.add_argument(
@@ -128,6 +134,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         "s1_rate": arguments.rate,
         "s1_milliseconds": arguments.delay,
         "f2_tables": arguments.tables,
+        "t1_tables": None if arguments.tables is None else arguments.tables[0],
+        "t1_seconds": arguments.seconds,
         "f5_rounds": arguments.rounds,
         "f4_turns": arguments.turns,
         "f6_runs": arguments.turns,

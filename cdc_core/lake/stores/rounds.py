@@ -186,7 +186,7 @@ class RoundLog:
         """Return one round; None if it is not kept. Only files that may contain it are read."""
         if self._opened is None:
             return None
-        files = [file for file in self._opened.files if _may_hold(file, number)]
+        files = [file for file in self._opened.files if _may_hold(file, "round", number)]
         parts = [_of_round(self._opened.read(file), number) for file in files]
         rows = pa.concat_tables(parts).to_pylist() if parts else []  # row-wise: one per table
         if not rows:
@@ -198,9 +198,11 @@ class RoundLog:
 
     def behind(self, names: Sequence[TableId] = ()) -> set[int]:
         """Return the numbers of the rounds in which a table, or one of those named, is behind."""
-        log, columns = self._opened, ["round", "schema_name", "table_name", "state"]
-        every = [] if log is None else [log.read(file, columns) for file in log.files]
-        parts = [rows.filter(pc.equal(rows.column("state"), TableState.BEHIND.value)) for rows in every]
+        log, columns, behind = self._opened, ["round", "schema_name", "table_name", "state"], TableState.BEHIND.value
+        # Of many tables and rounds without such a table, none is read.
+        files = [] if log is None else [file for file in log.files if _may_hold(file, "state", behind)]
+        every = [] if log is None else [log.read(file, columns) for file in files]
+        parts = [rows.filter(pc.equal(rows.column("state"), behind)) for rows in every]
         # row-wise: tables that are merged less often than others, once a round
         rows = [row for part in parts for row in part.to_pylist()]
         return {row["round"] for row in rows if not names or TableId(row["schema_name"], row["table_name"]) in names}
@@ -258,9 +260,9 @@ def _rows(
     return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
-def _may_hold(file: DataFile, number: int) -> bool:
-    low, high = file.minimum.get("round", number), file.maximum.get("round", number)
-    return bool(low <= number <= high)
+def _may_hold(file: DataFile, column: str, value: int | str) -> bool:
+    low, high = file.minimum.get(column, value), file.maximum.get(column, value)
+    return bool(low <= value <= high)
 
 
 def _of_round(rows: pa.Table, number: int) -> pa.Table:
