@@ -50,7 +50,7 @@ class PairedParts:
 
     def _parts(self) -> Iterator[pa.Table]:
         if self._buckets is not None:
-            yield from self._buckets.parts()
+            yield from (part.rows for part in self._buckets.parts())
             self._buckets.close()
         elif self._held:
             yield pa.concat_tables([rows for rows, _ in self._held])

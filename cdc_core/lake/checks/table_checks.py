@@ -24,7 +24,6 @@ from cdc_core.quality import (
     Rule,
     RuleFiles,
     RuleResult,
-    Severity,
     constraint_marks,
     rules_for,
 )
@@ -121,6 +120,7 @@ class TableChecks:
         recent: RecentChanges | None = None,
         accept: Collection[str] = (),
         accept_all: bool = False,
+        removals: pa.Table | None = None,
     ) -> Checked | None:
         """Judge change rows before any of them is merged; None if checks are disabled. Every writer calls this.
 
@@ -128,9 +128,10 @@ class TableChecks:
         as a whole may be merged; a caller raises that error before it writes anything. ``since`` maps columns to the
         commit LSN up to which their constraints may have been different. If not ``is_batch``, the rows are from
         quarantine, and neither rules over a batch nor expectations on a slice as a whole judge them. ``accept`` names
-        expectations on a slice whose failure is accepted, ``accept_all`` accepts it of all of them. Raises
-        LimitExceededError if more rows are refused than the limit allows, ``recent`` changes included (None: without a
-        limit), NotJudgedError if a rule cannot be evaluated, and TableError if a position occurs twice.
+        expectations on a slice whose failure is accepted, ``accept_all`` accepts it of all of them. ``removals`` are
+        deletes that are not judged, and that rules over a batch take into account. Raises LimitExceededError if more
+        rows are refused than the limit allows, ``recent`` changes included (None: without a limit), NotJudgedError if a
+        rule cannot be evaluated, and TableError if a position occurs twice.
         """
         if not self._options.quality_enabled:
             return None
@@ -145,7 +146,7 @@ class TableChecks:
             limits=None if recent is None else self.limits(table.id),
             recent=recent or RecentChanges(),
             key=table.row_key,
-            over_batch=(lambda rules: _over_batch(changes, table.row_key, rules)) if is_batch else None,
+            over_batch=(lambda rules: _over_batch(changes, removals, table.row_key, rules)) if is_batch else None,
             accept=accept,
             is_slice=is_batch and not accept_all,
         )
@@ -196,11 +197,6 @@ class TableChecks:
         rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
         return any(rule.name == KEY_UNIQUE for rule in rules)
 
-    def may_refuse(self, table: TableSchema) -> bool:
-        """Whether some rule can put changes of the table into quarantine."""
-        rules = self._table_rules(table, {}) if self._options.quality_enabled else ()
-        return any(rule.severity is Severity.ERROR for rule in rules)
-
     def limits(self, table: TableId) -> Limits:
         """The limits above which a table is paused."""
         return self._files.limits(table, self._options.limits)
@@ -241,12 +237,15 @@ class TableChecks:
         return rules
 
 
-def _over_batch(changes: pa.Table, key: tuple[str, ...], rules: tuple[Rule, ...]) -> dict[str, np.ndarray]:
-    """Return, by rule name, the rows that fail rules over several rows. Shape: bool[N] each."""
+def _over_batch(
+    changes: pa.Table, removals: pa.Table | None, key: tuple[str, ...], rules: tuple[Rule, ...]
+) -> dict[str, np.ndarray]:
+    """Return, by rule name, the changes that fail rules over several rows. Shape: bool[N] each."""
     for rule in rules:
         if rule.name == KEY_UNIQUE:
-            repeats = repeated_inserts(changes, key, rule.since)
-            return {} if repeats is None else {KEY_UNIQUE: repeats}
+            every = changes if removals is None else pa.concat_tables([changes, removals])
+            repeats = repeated_inserts(every, key, rule.since)
+            return {} if repeats is None else {KEY_UNIQUE: repeats[: changes.num_rows]}
     return {}
 
 

@@ -26,7 +26,7 @@ from cdc_core.lake.delete_columns import is_live, with_column
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.positions import LakePosition, lake_position
-from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, defer
+from cdc_core.lake.reduce.deferred_changes import defer
 from cdc_core.lake.rows.images import image, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.survey import hidden, is_op
@@ -42,25 +42,26 @@ from cdc_core.lake.write.refused_reads import Quarantining, RefusedRows, counted
 class Admitted:
     """The states that may be written. ``refused`` is the number of others, ``reasons`` how many of them fail each rule.
 
-    ``settled`` are the change rows in quarantine of which less waits once the states are written, ``effects`` what
-    still does: table[N], int8[N].
+    ``settled`` are the change rows in quarantine that do not wait once the states are written.
     """
 
     states: ChunkStates
     settled: pa.Table
-    effects: np.ndarray
     refused: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """States compared with what waits: keys that are left as they are, keys that are removed, and ``Admitted``'s."""
+    """States compared with what waits: keys that are left as they are, keys that are removed, and ``Admitted``'s.
+
+    ``waiting`` is the number of changes that wait after that.
+    """
 
     left: pa.Table
     gone: pa.Table
     settled: pa.Table
-    effects: np.ndarray
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +94,17 @@ class ChunkGate:
             # A row that was deleted since has no one to wait for.
             exist = pa.array(is_live(rows))
             refused = RefusedRows(rows.filter(exist), reasons.filter(exist))
-            self._keep(refused, states.rows.num_rows, int(np.count_nonzero(compared.effects)))
+            self._keep(refused, states.rows.num_rows, compared.waiting)
         if gone.num_rows:
             states = self._states(*self._without(chunks, changes, gone, are_gone=True))
         count, reasons_of = (0, {}) if refused is None else (refused.rows.num_rows, counted(refused.reasons))
-        return Admitted(states, compared.settled, compared.effects, count, reasons_of)
+        return Admitted(states, compared.settled, count, reasons_of)
 
     def settle(self, admitted: Admitted) -> None:
         """Settle waiting changes in quarantine that the written rows supersede."""
         if admitted.settled.num_rows:
             path = self.slices.paths.quarantine(self.target.table.id)
-            settle(path, self._place, admitted.settled, admitted.effects, self.target.table)
+            settle(path, self._place, admitted.settled, self.target.table)
 
     @property
     def _place(self) -> LakePosition:
@@ -150,19 +151,16 @@ class ChunkGate:
         """Return what becomes of waiting changes if all states were written."""
         none, rows = self._keys(waiting.rows.slice(0, 0)), waiting.rows
         if not rows.num_rows:
-            return _Compared(none, none, rows, waiting.effects)
-        reads = as_reads(states.rows)
-        every = pa.concat_tables([rows, conform(reads, rows.schema)])
-        count = reads.num_rows
-        refused = np.arange(every.num_rows) < rows.num_rows
-        effects = np.concatenate([waiting.effects, np.full(count, UPSERT | REMOVAL, dtype=np.int8)])
-        made = defer(every, refused, effects, self.target.table.row_key, self.lake.schema)
-        changed = pa.array(made.effects[: rows.num_rows] != waiting.effects)
+            return _Compared(none, none, rows)
+        reads, key = as_reads(states.rows), self.target.table.row_key
+        every = pa.concat_tables([waiting.divided(key, self.lake.schema), conform(reads, rows.schema)])
+        made = defer(every, np.arange(every.num_rows) < rows.num_rows, key, self.lake.schema)
+        before, since = np.split(made.waits, [rows.num_rows])
         return _Compared(
-            self._keys(reads.filter(pa.array(made.effects[rows.num_rows :] != 0)), "after"),
+            self._keys(reads.filter(pa.array(since)), "after"),
             self._removed(made.rows, states),
-            rows.filter(changed),
-            made.effects[: rows.num_rows][changed.to_numpy(zero_copy_only=False)],
+            rows.filter(pa.array(~before)),
+            int(np.count_nonzero(before)),
         )
 
     def _removed(self, applied: pa.Table, states: ChunkStates) -> pa.Table:
@@ -183,5 +181,4 @@ class ChunkGate:
             slices.paths, slices.scope, table, self.target.schema.schema_version, slices.writer.history_minutes
         )
         made = pa.concat_tables(list(into.rows([placed])))
-        made = made.append_column("effects", pa.array(np.full(count, UPSERT, dtype=np.int8)))
         write_quarantine(made, slices.paths.quarantine(table.id), self._place, self._place.merged)

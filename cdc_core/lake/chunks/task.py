@@ -26,6 +26,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.maintenance.compaction import maintain_after
 from cdc_core.lake.positions import lake_position
+from cdc_core.lake.reduce.key_changes import without_refused
 from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.survey import hidden
 from cdc_core.lake.slice.order import Merge
@@ -117,7 +118,7 @@ class ChunkTask:
         if not chunks:
             return ChunkOutcome(table.id, rest, enabled=prepared.enabled)
         gate = ChunkGate(slices, target, lake)
-        admitted = gate.admit(chunks, self._merged(changes, target))
+        admitted = gate.admit(chunks, self._merged(changes, target, lake))
         if admitted.refused:
             failpoints.hit(failpoints.AFTER_QUARANTINE)
         lake_changes = admitted.states.changes(leaves_equal=lake.definition.shows_changes)
@@ -144,12 +145,13 @@ class ChunkTask:
         rows = read_staged(slices.paths.staged, order.staged, places) if places else []
         return [ChunkRows(staged_rows, chunk.visible) for staged_rows, chunk in zip(rows, order.chunks, strict=True)]
 
-    def _merged(self, changes: pa.Table, target: Merge) -> pa.Table:
-        """Return the changes that are in the lake table: those that were not refused."""
+    def _merged(self, changes: pa.Table, target: Merge, lake: DeltaTable) -> pa.Table:
+        """Return the changes that are in the lake table, without what was refused."""
         quarantine = DeltaTable.open(self.slices.paths.quarantine(target.table.id))
         if quarantine is None:
             return changes
-        return changes.filter(pa.array(~refused_among(changes, quarantine, target.snapshot.token)))
+        refused = refused_among(changes, quarantine, target.snapshot.token)
+        return without_refused(changes, refused, target.table.row_key, lake.schema)
 
     def _write(self, lake: DeltaTable, target: Merge, changes: Changes) -> Applied:
         self._check(lake, target)

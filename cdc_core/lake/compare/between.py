@@ -24,6 +24,7 @@ from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import ChangelogPosition, LakePosition, changelog_position
+from cdc_core.lake.reduce.key_changes import as_inserts, key_changes, without_refused
 from cdc_core.lake.rows.change_rows import RowTyper
 from cdc_core.lake.rows.survey import hidden, in_order
 from cdc_core.lake.rows.typing_plan import TypingPlan
@@ -126,11 +127,13 @@ def between(
                 read_positions(rows, waiting_rows(quarantine, lake.place)), typer, lake.schema_version
             )
     every = in_order(pa.concat_tables([typer.change_schema.empty_table(), *parts]).combine_chunks())
-    in_lake, seen = _is_in_lake(every, lake), ~hidden(every, shown.visible)
-    lost = np.zeros(every.num_rows, dtype=bool)
     if quarantine is not None:
-        lost = refused_among(every, quarantine, lake.place.merge_token)
-    ahead, behind = in_lake & ~seen & ~lost, ~in_lake & seen
+        lost = refused_among(every, quarantine, lake.place.merge_token) & _is_in_lake(every, lake)
+        key, schema = typer.table.row_key, pa.schema(list(typer.row_type))
+        every = without_refused(every, lost, key, schema)
+        refused = as_inserts(refused, key_changes(refused, key, schema))
+    in_lake, seen = _is_in_lake(every, lake), ~hidden(every, shown.visible)
+    ahead, behind = in_lake & ~seen, ~in_lake & seen
     return Between(every.filter(pa.array(ahead)), every.filter(pa.array(behind)), refused)
 
 

@@ -26,6 +26,7 @@ from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import expired_app, has_rows_of_changes
+from cdc_core.lake.reduce.key_changes import without_refused
 from cdc_core.lake.reduce.latest import reduce_slice
 from cdc_core.lake.rows.row_keys import KeyIndex
 from cdc_core.lake.rows.survey import hidden
@@ -129,7 +130,7 @@ def _wrong_keys(
     reads = None
     if quarantine is not None:
         token = version.place.merge_token
-        changes = changes.filter(pa.array(~refused_among(changes, quarantine, token)))
+        changes = without_refused(changes, refused_among(changes, quarantine, token), key.names, compared.schema)
         reads = read_positions(stored, refused_reads(quarantine, token))
         reads = stored_changes(reads, target.typer, version.schema_version)
     changes, _ = after_truncate(changes)

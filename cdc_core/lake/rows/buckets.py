@@ -41,6 +41,23 @@ class KeyShare:
         return np.asarray(mixed(hashes) % np.uint64(self.count) == np.uint64(self.number))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of ``octets`` bytes in memory. ``read`` yields its rows some megabytes at a time, in their order.
+
+    It is larger than what was asked for (``is_large``) if one key, or connected keys, have so many rows.
+    """
+
+    octets: int
+    is_large: bool
+    read: Callable[[], Iterator[pa.Table]]
+
+    @property
+    def rows(self) -> pa.Table:
+        """All rows."""
+        return pa.concat_tables(list(self.read()))
+
+
 class Buckets:
     """Rows of a share in files of ``folder``, of at most about ``most_bytes`` in memory each. For one thread.
 
@@ -89,20 +106,28 @@ class Buckets:
         if len(left):
             self._links.append(np.stack([left, right], axis=1))
 
-    def parts(self) -> Iterator[pa.Table]:
-        """Yield the parts that have rows, small ones together; a part's file is removed after it was read."""
+    def are_connected(self, hashes: Hashes) -> np.ndarray:
+        """Return which keys are connected with others. Shape: uint64[N] -> bool[N]"""
+        return self._groups.has(hashes)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts that have rows, small ones together; a part is read before the next one is requested."""
         self.connect()
         self._files.finish()
         together, octets = list[pa.Table](), 0
-        for size, read in self._files.parts():
-            if together and octets + size > self._most_bytes:
-                rows, together, octets = pa.concat_tables(together), [], 0
-                yield rows
-                del rows
-            together.append(read())
-            octets += size
+        for part in self._files.parts():
+            if together and octets + part.octets > self._most_bytes:
+                made, together = Part(octets, False, partial(iter, together)), []
+                octets = 0
+                yield made
+                del made
+            if part.is_large:
+                yield part
+                continue
+            together.append(part.rows)
+            octets += part.octets
         if together:
-            yield pa.concat_tables(together)
+            yield Part(octets, False, partial(iter, together))
 
     def close(self) -> None:
         """Remove all files."""
@@ -137,6 +162,9 @@ class _Groups:
             if (merged == label).all():
                 return cls(nodes, nodes[label])
             label = merged
+
+    def has(self, hashes: Hashes) -> np.ndarray:
+        return np.isin(hashes, self._nodes)
 
     def heads(self, hashes: Hashes) -> Hashes:
         """Return the hash of each key's group, for a key that is not connected its own."""
@@ -200,19 +228,21 @@ class _Files:
                 other.add(rows.drop_columns([_HASH]), rows.column(_HASH).to_numpy())
             self._path(number).unlink(missing_ok=True)
 
-    def parts(self) -> Iterator[tuple[int, Callable[[], pa.Table]]]:
-        """Yield the size of each part, and how to read it, which is done before the next one is requested."""
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts, each of which is read before the next one is requested."""
         for number in range(_PARTS):
-            if not self._bytes[number]:
+            octets = self._bytes[number]
+            if not octets:
                 continue
-            if self._bytes[number] > self._most_bytes and self._level + 1 < _LEVELS:
+            if octets > self._most_bytes and self._level + 1 < _LEVELS:
                 yield from self._divided(number).parts()
             else:
-                yield self._bytes[number], partial(self._whole, number)
+                yield Part(octets, octets > self._most_bytes, partial(self._rows, number))
             self._path(number).unlink(missing_ok=True)
 
-    def _whole(self, number: int) -> pa.Table:
-        return pa.Table.from_batches(list(self._read(number))).drop_columns([_HASH])
+    def _rows(self, number: int) -> Iterator[pa.Table]:
+        for batch in self._read(number):
+            yield pa.Table.from_batches([batch]).drop_columns([_HASH])
 
     def _divided(self, number: int) -> _Files:
         finer = _Files(self._folder / str(number), self._most_bytes, self._groups, self._share, self._level + 1)

@@ -180,4 +180,9 @@ def in_order(rows: pa.Table) -> pa.Table:
     lsn, index = rows.column("__commit_lsn").to_numpy(), rows.column("__tx_index").to_numpy()
     if len(lsn) < 2 or bool(np.all((lsn[1:] > lsn[:-1]) | ((lsn[1:] == lsn[:-1]) & (index[1:] > index[:-1])))):
         return rows
-    return rows.take(pa.array(np.lexsort((index, lsn))))
+    return rows.take(pa.array(order_of(rows)))
+
+
+def order_of(rows: pa.Table) -> np.ndarray:
+    """Return the indexes of rows in stream order; those of one position keep theirs. Shape: table[N] -> int64[N]"""
+    return np.lexsort((rows.column("__tx_index").to_numpy(), rows.column("__commit_lsn").to_numpy()))

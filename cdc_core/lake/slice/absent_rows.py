@@ -10,8 +10,8 @@ cases in which it does not, and the table is right:
       position                                     repairs, of replays)
     a delete of wal2lake's own: surplus rows of    not checked: such rows need not exist
       a resumed snapshot; chunks, repairs
-    a change of its key is, or was, in quarantine  excused here, by the key; unless it omits values (TOAST) that would
-                                                   have to be taken from the row
+    a change of its key is, or was, in quarantine, excused here, by the key; unless it omits values (TOAST) that would
+      or a later one of the slice superseded it      have to be taken from the row
     the table does not have all rows by            not checked here (``may_lack_rows``)
       configuration                                that a row gets nulls in place of unchanged values is said
 
@@ -100,11 +100,11 @@ class Expectation:
     partly_read: frozenset[TableId]
 
     def absence(
-        self, merge: Merge, schema: pa.Schema, absent: AbsentRows | None, waiting: pa.Table | None = None
+        self, merge: Merge, schema: pa.Schema, absent: AbsentRows | None, left_out: pa.Table | None = None
     ) -> Absence:
         """Return what the absence of rows means. ``schema`` is the lake table's.
 
-        ``waiting`` are change rows of the slice that are not in the quarantine table yet, and will be.
+        ``left_out`` are change rows of the slice that are not applied: refused, waiting, or superseded since.
         """
         if absent is None:
             return NONE_ABSENT
@@ -112,7 +112,7 @@ class Expectation:
             kept = absent.keeping()
             return Absence(nulls=0 if kept is None else kept.count)
         left: AbsentRows | None = absent
-        for rows in itertools.chain([] if waiting is None else [waiting], self._quarantined(merge)):
+        for rows in itertools.chain([] if left_out is None else [left_out], self._quarantined(merge)):
             if left is not None and rows.num_rows:
                 left = left.besides(conform(rows, empty_changes(schema).schema), schema)
         return NONE_ABSENT if left is None else Absence(left.count, left.first_lsn)

@@ -307,10 +307,11 @@ class LakeMerge:
         yield self._write(lake, merge, filtered, changes.num_rows)
         yield Merged(reached=merge.to_lsn)
 
-    def judged(self, merge: Merge, changes: pa.Table) -> Checked | None:
+    def judged(self, merge: Merge, changes: pa.Table, removals: pa.Table | None = None) -> Checked | None:
         """Judge the slice's rows; nothing is written. None if checks are disabled.
 
         A replay accepts what fails the rules that it names, and failures of expectations on a slice as a whole.
+        ``removals``: see ``TableChecks.judged``.
         """
         replay = merge.replay or Replay()
         verdict = self.checks.judged(
@@ -320,6 +321,7 @@ class LakeMerge:
             recent=None if replay.is_decision else merge.recent,
             accept=replay.accept,
             accept_all=replay.accept_all,
+            removals=removals,
         )
         return verdict if verdict is None or merge.replay is None else accepted(verdict, replay)
 
@@ -410,7 +412,7 @@ class LakeMerge:
         rest = pa.concat_tables([filtered.earlier, rest]) if filtered.earlier.num_rows else rest
         if not rest.num_rows and not filtered.changed:
             return None
-        return self.writer.write(lake, merge, rest, self.scope, self.expected)
+        return self.writer.write(lake, merge, rest, self.scope, self.expected, filtered.left_out)
 
     def _position(self, lake: DeltaTable, merge: Merge) -> LakePosition:
         return self.position(lake, merge.table.id, merge.snapshot.token)

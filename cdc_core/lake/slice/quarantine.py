@@ -25,9 +25,10 @@ from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.epochs import EpochRows
 from cdc_core.lake.paths import LakePaths
 from cdc_core.lake.positions import LakePosition
-from cdc_core.lake.reduce.deferred_changes import REMOVAL, UPSERT, Deferred, defer
+from cdc_core.lake.reduce.deferred_changes import Deferred, defer
+from cdc_core.lake.reduce.key_changes import Apart, as_inserts, key_changes
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.rows.survey import in_order, survey
+from cdc_core.lake.rows.survey import in_order, order_of, survey
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.order import Merge, Replay
 from cdc_core.lake.slice.reports import QuarantineReport
@@ -50,7 +51,7 @@ WAITS = "__waits"
 """A column of change rows, null for those of the slice: what the quarantine table says of one that waits there."""
 
 _POSITION = ["__commit_lsn", "__tx_index"]
-_STATE = pa.struct([("reasons", pa.list_(pa.string())), ("effects", pa.int8())])
+_STATE = pa.struct([("reasons", pa.list_(pa.string()))])
 Judge = Callable[[pa.Table], "Checked | None"]
 
 
@@ -59,7 +60,7 @@ class Filtered:
     """The rows of a slice for the lake: ``rows`` of the slice itself, and ``earlier`` ones, at or before its start.
 
     ``refused`` are the rows to be added to the quarantine table, in its columns, and ``settled`` is what becomes of
-    others in it. ``waiting`` are the change rows that are in quarantine then; None for none.
+    others in it. ``left_out`` are the change rows that are in neither: they wait, or are superseded; None for none.
     """
 
     rows: pa.Table
@@ -67,7 +68,7 @@ class Filtered:
     quarantined: QuarantineReport = field(default_factory=QuarantineReport)
     refused: pa.Table | None = None
     settled: Settled | None = None
-    waiting: pa.Table | None = None
+    left_out: pa.Table | None = None
 
     @property
     def changed(self) -> bool:
@@ -77,14 +78,14 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRows:
-    """The rows in quarantine before the slice, in its columns; ``effects`` and ``refused``: see ``defer``.
-
-    Shape: rows[W], int8[W], bool[W]
-    """
+    """The rows in quarantine before the slice, in its columns; ``refused``: see ``defer``. Shape: rows[W], bool[W]"""
 
     rows: pa.Table
-    effects: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     refused: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    def divided(self, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+        """Return the rows as ``defer`` takes them: the old row of a key change that is divided was removed before."""
+        return as_inserts(self.rows, key_changes(self.rows, key, schema))
 
 
 def _judged_again(rows: pa.Table, replay: Replay, judge: Judge, before: list[list[str]]) -> np.ndarray:
@@ -130,26 +131,39 @@ class TableQuarantine:
     judge: Judge
 
     def filtered(
-        self, changes: pa.Table, verdict: Checked | None, limits: Limits, waited: WaitingRows | None = None
+        self,
+        changes: pa.Table,
+        verdict: Checked | None,
+        limits: Limits,
+        waited: WaitingRows | None = None,
+        apart: Apart | None = None,
     ) -> Filtered:
         """Return which rows must not be merged, and which are; writes nothing.
 
         ``changes`` are the slice's rows, ``verdict`` is their check result, and ``waited`` are those in quarantine
-        before (None: none); of a part of the slice, those of its keys. Raises LimitExceededError if more rows would be
-        in quarantine than the ``limits`` allow.
+        before (None: none); of a part of the slice, those of its keys, and ``apart`` is how key changes are divided
+        between the parts (None: they are not). Raises LimitExceededError if more rows would be in quarantine than the
+        ``limits`` allow.
         """
-        bad = None if verdict is None else verdict.refused
+        bad, key = None if verdict is None else verdict.refused, self.merge.table.row_key
         if bad is None and waited is None:
-            return Filtered(changes, changes.slice(0, 0))
+            return Filtered(changes if apart is None else apart.joined(changes), changes.slice(0, 0))
         waited = waited or WaitingRows(changes.schema.empty_table())
-        # A commit that was made first may have been a part of the slice itself.
-        fresh = np.asarray(changes.column("__commit_lsn").to_numpy() > self.place.merged)
+        apart = apart or Apart.of(changes, key, self.schema)
         refused = np.zeros(changes.num_rows, dtype=bool) if bad is None else np.asarray(bad)
-        every = pa.concat_tables([waited.rows, changes.filter(pa.array(fresh))])
-        refused = np.concatenate([waited.refused, refused[fresh]])
-        effects = np.concatenate([waited.effects, np.full(int(fresh.sum()), UPSERT | REMOVAL, dtype=np.int8)])
-        deferred = defer(every, refused, effects, self.merge.table.row_key, self.schema)
-        return self._decided(waited, every, deferred, verdict, limits)
+        sent = pa.concat_tables([apart.removals, changes])
+        made = pa.concat_tables([apart.removals, as_inserts(changes, apart.moved)])
+        refused = np.concatenate([np.zeros(apart.removals.num_rows, dtype=bool), refused])
+        # A commit that was made first may have been a part of the slice itself.
+        at = order_of(made)
+        at = at[made.column("__commit_lsn").to_numpy()[at] > self.place.merged]
+        deferred = defer(
+            pa.concat_tables([waited.divided(key, self.schema), made.take(pa.array(at))]),
+            np.concatenate([waited.refused, refused[at]]),
+            key,
+            self.schema,
+        )
+        return self._decided(waited, sent.take(pa.array(at)), deferred, verdict, limits)
 
     def write(self, filtered: Filtered) -> None:
         """Write to the quarantine table what leaves the slice, for the merge's LSN, before the lake is changed."""
@@ -160,7 +174,7 @@ class TableQuarantine:
 
     @property
     def places(self) -> pa.Table | None:
-        """The positions, reasons and effects of the rows in quarantine (``waiting_rows``); None for none."""
+        """The positions and reasons of the rows in quarantine (``waiting_rows``); None for none."""
         quarantine = opened(self.run, self.paths.quarantine(self.merge.table.id))
         places = None if quarantine is None else waiting_rows(quarantine, self.place)
         return places if places is not None and places.num_rows else None
@@ -221,7 +235,7 @@ class TableQuarantine:
         refused, replay = np.ones(rows.num_rows, dtype=bool), self.merge.replay
         if replay is not None and replay.checks_again and rows.num_rows:
             refused = _judged_again(rows, replay, self.judge, waits.field("reasons").to_pylist())
-        return WaitingRows(rows, np.asarray(waits.field("effects").to_numpy(zero_copy_only=False)), refused)
+        return WaitingRows(rows, refused)
 
     def dropped(self, places: pa.Table | None) -> Filtered:
         """Discard the rows in quarantine, which are at ``places``."""
@@ -229,25 +243,28 @@ class TableQuarantine:
         if places is None:
             return Filtered(none, none)
         status = [str(QuarantineStatus.DROPPED)] * places.num_rows
-        gone = Settled(places.select(_POSITION), np.zeros(places.num_rows, dtype=np.int8), status)
-        nothing = _as_rows(none, [], np.zeros(0, dtype=np.int8), ())
+        gone = Settled(places.select(_POSITION), status)
+        nothing = _as_rows(none, [], ())
         return Filtered(none, none, QuarantineReport(dropped=places.num_rows), nothing, gone)
 
     def _decided(
-        self, waited: WaitingRows, every: pa.Table, deferred: Deferred, verdict: Checked | None, limits: Limits
+        self, waited: WaitingRows, sent: pa.Table, deferred: Deferred, verdict: Checked | None, limits: Limits
     ) -> Filtered:
-        """Return the changes of the quarantine table, and the remaining rows for the lake."""
-        merge, before, effects = self.merge, waited.rows.num_rows, deferred.effects
-        waiting = int(np.count_nonzero(effects))
-        limits.require_room(str(merge.table.id), waiting, int(np.count_nonzero(waited.effects)))
-        new = _new_rows(merge.table, every.slice(before), effects[before:], verdict)
+        """Return the changes of the quarantine table, and the remaining rows for the lake.
+
+        ``sent`` are the rows of the slice as they came, aligned with those of ``deferred`` behind the ``waited`` ones.
+        """
+        merge, before = self.merge, waited.rows.num_rows
+        waiting = int(np.count_nonzero(deferred.waits))
+        limits.require_room(str(merge.table.id), waiting, before)
+        new = _new_rows(merge.table, sent.filter(pa.array(deferred.waits[before:])), verdict)
         settled, replayed = _settled(waited, deferred)
-        waits = every.filter(pa.array(effects != 0)) if waiting else None
+        left_out = pa.concat_tables([waited.rows, sent]).filter(pa.array(~deferred.applied))
         # A row that was read is before the slice at any LSN: the snapshot may be newer than what is merged.
         late = deferred.rows.column("__commit_lsn").to_numpy() > self.place.merged
         late = pa.array(late & (deferred.rows.column("__tx_index").to_numpy() >= 0))
         rows, earlier = deferred.rows.filter(late), deferred.rows.filter(pc.invert(late))
-        return Filtered(rows, earlier, QuarantineReport(waiting, replayed), new, settled, waits)
+        return Filtered(rows, earlier, QuarantineReport(waiting, replayed), new, settled, left_out)
 
 
 def without_state(rows: pa.Table) -> pa.Table:
@@ -262,40 +279,36 @@ def _with_state(rows: pa.Table, places: pa.Table) -> pa.Table:
 
 def _settled(waited: WaitingRows, deferred: Deferred) -> tuple[Settled | None, int]:
     """Return what becomes of the rows that were in quarantine, None if nothing does, and how many were merged."""
-    effects = deferred.effects[: waited.rows.num_rows]
-    changed = effects != waited.effects
-    if not changed.any():
+    ends = ~deferred.waits[: waited.rows.num_rows]
+    if not ends.any():
         return None, 0
     # Rows accepted by this replay that are no longer held were merged; those settled without it were superseded.
-    went_in = ~waited.refused & (effects == 0)
+    went_in = ~waited.refused & ends
     status = np.where(went_in, str(QuarantineStatus.REPLAYED), str(QuarantineStatus.SUPERSEDED))
-    places = waited.rows.select(_POSITION).take(pa.array(np.flatnonzero(changed)))
-    return Settled(places, effects[changed], status[changed].tolist()), int(went_in.sum())
+    places = waited.rows.select(_POSITION).filter(pa.array(ends))
+    return Settled(places, status[ends].tolist()), int(went_in.sum())
 
 
-def _new_rows(table: TableSchema, rows: pa.Table, effects: np.ndarray, verdict: Checked | None) -> pa.Table:
-    """Return the slice's rows to be quarantined, in the columns of the quarantine table."""
-    at = np.flatnonzero(effects)
-    some = rows.take(pa.array(at, pa.int64()))
+def _new_rows(table: TableSchema, rows: pa.Table, verdict: Checked | None) -> pa.Table:
+    """Return rows of the slice, which are to wait, in the columns of the quarantine table."""
     known: dict[tuple[int, int], list[str]] = {}
     if verdict is not None and verdict.bad is not None and verdict.reasons is not None:
         places = zip(*(verdict.bad.column(name).to_pylist() for name in _POSITION), strict=True)
         known = dict(zip(places, verdict.reasons.to_pylist(), strict=True))
-    mine = zip(*(some.column(name).to_pylist() for name in _POSITION), strict=True)
+    mine = zip(*(rows.column(name).to_pylist() for name in _POSITION), strict=True)
     # row-wise: rows that are refused or held
     reasons = [known.get(place, [WAITS_FOR_EARLIER]) for place in mine]
-    return _as_rows(some, reasons, effects[at], table.row_key)
+    return _as_rows(rows, reasons, table.row_key)
 
 
-def _as_rows(rows: pa.Table, reasons: list[list[str]], effects: np.ndarray, key: Sequence[str]) -> pa.Table:
+def _as_rows(rows: pa.Table, reasons: list[list[str]], key: Sequence[str]) -> pa.Table:
     from cdc_core.quality import as_quarantine_rows  # loads DuckDB, which only the tasks need
 
-    made = as_quarantine_rows(rows, pa.array(reasons, pa.list_(pa.string())), key)
-    return made.append_column("effects", pa.array(effects, pa.int8()))
+    return as_quarantine_rows(rows, pa.array(reasons, pa.list_(pa.string())), key)
 
 
-def settle(path: str, place: LakePosition, rows: pa.Table, effects: np.ndarray, table: TableSchema) -> None:
-    """Leave waiting change rows these effects; the others are superseded by what the lake table at ``place`` has."""
-    settled = Settled(rows.select(_POSITION), effects, [str(QuarantineStatus.SUPERSEDED)] * rows.num_rows)
-    none = _as_rows(rows.slice(0, 0), [], np.zeros(0, dtype=np.int8), table.row_key)
+def settle(path: str, place: LakePosition, rows: pa.Table, table: TableSchema) -> None:
+    """Let change rows wait no more, which are superseded by what the lake table at ``place`` has."""
+    settled = Settled(rows.select(_POSITION), [str(QuarantineStatus.SUPERSEDED)] * rows.num_rows)
+    none = _as_rows(rows.slice(0, 0), [], table.row_key)
     write_quarantine(none, path, place, place.merged, settled)

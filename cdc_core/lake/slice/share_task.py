@@ -11,9 +11,10 @@ A slice of inserts is not divided by key: its rows go into data files as they co
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,20 +23,25 @@ from cdc_core import failpoints
 from cdc_core.lake.apply.added import Inserts, Replacement
 from cdc_core.lake.apply.changes import prepare
 from cdc_core.lake.checks.table_checks import report_of
+from cdc_core.lake.delete_columns import mode_of
+from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.deletion_vectors import packed, united
 from cdc_core.lake.delta.opened import opened
 from cdc_core.lake.delta.row_groups import release
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import EpochRows
+from cdc_core.lake.names import helper
+from cdc_core.lake.reduce.key_changes import Apart, complete_updates, removals_of
+from cdc_core.lake.reduce.last_changes import last_changes
 from cdc_core.lake.reduce.latest import image_schema, images_of_keys
 from cdc_core.lake.reduce.multiset import arrivals
 from cdc_core.lake.reduce.row_states import truncation_of
-from cdc_core.lake.rows.buckets import Buckets
-from cdc_core.lake.rows.images import chosen, column, validity
+from cdc_core.lake.rows.buckets import Buckets, Part
+from cdc_core.lake.rows.images import column, validity
 from cdc_core.lake.rows.key_hash import Hashes, row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns
-from cdc_core.lake.rows.survey import NO_ROWS, in_order, is_op, survey
+from cdc_core.lake.rows.survey import NO_ROWS, in_order, is_op, order_of, survey
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.added import adds_files
 from cdc_core.lake.slice.divided import Share
@@ -51,7 +57,16 @@ from cdc_core.lake.slice.write import WrittenPart
 from cdc_core.lake.stores.quarantine import Settled, kept_apart
 from cdc_core.quality import CheckReport, both
 
+if TYPE_CHECKING:
+    from cdc_core.quality import Checked
+
 _FILE_ROWS = 1_000_000
+# A column of the rows in buckets: what of a change is merged in its part (``Apart``).
+_PIECE = helper("__piece")
+_ALL, _INSERT, _REMOVAL = range(3)
+
+Add = Callable[[pa.Table, Hashes], None]
+Link = Callable[[Hashes, Hashes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +151,19 @@ class _ShareChecks:
         return 0 if self.places is None else self.places.num_rows
 
     def passing(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """Return the rows of a part that may be merged, and those that will wait in quarantine; None for none.
+        """Return the rows of a part that may be merged, and those that are left out (``Filtered``); None for none.
 
-        ``rows`` have the column WAITS if any change of the table is in quarantine.
+        ``rows`` have the column WAITS if any change of the table is in quarantine, and _PIECE if they are of a bucket.
         """
         work, merge, waited = self._work, self._merge, None
         with work.watch("check"):
             if self.places is not None:
                 waits = validity(column(rows, WAITS))
-                waited = self.quarantine.judged(rows.filter(pa.array(waits)))
-                rows = rows.filter(pa.array(~waits)).drop_columns([WAITS])
-            judged = work.judged(merge, rows)
-            self.report = both(self.report, None if judged is None else report_of(judged))
-            if judged is not None and judged.failure is not None:
-                raise judged.failure
+                waited = self.quarantine.judged(_without(rows.filter(pa.array(waits)), _PIECE))
+                rows = _without(rows.filter(pa.array(~waits)), WAITS)
+            rows, apart, judged = self._judged(rows)
             limits = work.limits(merge)
-            filtered = self.quarantine.filtered(rows, judged, limits, waited)
+            filtered = self.quarantine.filtered(rows, judged, limits, waited, apart)
             self.waiting += filtered.quarantined.waiting
             self.replayed += filtered.quarantined.replayed
             limits.require_room(str(merge.table.id), self.waiting, self.waited)
@@ -159,7 +171,32 @@ class _ShareChecks:
                 self.refused.append(kept_apart(filtered.refused, work.paths.quarantine(merge.table.id)))
             self.settled += [] if filtered.settled is None else [filtered.settled]
         earlier = [filtered.earlier] if filtered.earlier.num_rows else []
-        return pa.concat_tables([*earlier, filtered.rows]), filtered.waiting
+        return pa.concat_tables([*earlier, filtered.rows]), filtered.left_out
+
+    def passing_all(self, rows: pa.Table) -> pa.Table | None:
+        """Return rows as ``passing`` does if all of them may be merged, and none has waited; else None."""
+        with self._work.watch("check"):
+            if self.places is not None:
+                if column(rows, WAITS).null_count < rows.num_rows:
+                    return None
+                rows = _without(rows, WAITS)
+            rows, apart, judged = self._judged(rows)
+            if judged is not None and judged.refused is not None:
+                return None
+            return rows if apart is None else apart.joined(rows)
+
+    def _judged(self, rows: pa.Table) -> tuple[pa.Table, Apart | None, Checked | None]:
+        """Judge rows; returns them as they were sent, and how they are divided."""
+        apart = None
+        if _PIECE in rows.schema.names:
+            piece, rows = column(rows, _PIECE).to_numpy(), _without(rows, _PIECE)
+            removals, rows = (rows.filter(pa.array(mask)) for mask in (piece == _REMOVAL, piece != _REMOVAL))
+            apart = Apart(piece[piece != _REMOVAL] == _INSERT, removals)
+        judged = self._work.judged(self._merge, rows, None if apart is None else apart.removals)
+        self.report = both(self.report, None if judged is None else report_of(judged))
+        if judged is not None and judged.failure is not None:
+            raise judged.failure
+        return rows, apart, judged
 
 
 class _Making:
@@ -243,32 +280,30 @@ class _Making:
             self._note(every)
             truncates = is_op(every, "t")
             if truncates.any():
-                self._truncates.append(every.filter(pa.array(truncates)))
-            self._distribute(_besides(every, truncates), buckets)
+                cut = every.filter(pa.array(truncates))
+                self._truncates.append(_pieces(cut, np.full(cut.num_rows, _ALL)))
+            self._distribute(_besides(every, truncates), buckets.add, buckets.link)
             del every
         if buckets.connect():
             for every in self._every():
-                rows = _besides(every, is_op(every, "t"))
-                buckets.add_connected(rows, _Touched.of(rows, self._merge, self._lake).own)
-                del every, rows
+                self._distribute(_besides(every, is_op(every, "t")), buckets.add_connected)
+                del every
 
-    def _distribute(self, rows: pa.Table, buckets: Buckets) -> None:
+    def _distribute(self, rows: pa.Table, add: Add, link: Link | None = None) -> None:
+        """Add rows to parts by their keys. An update that can be divided is two rows, another one links its keys."""
         touched = _Touched.of(rows, self._merge, self._lake)
-        if not self._splits:
-            buckets.link(touched.puts[touched.moved], touched.takes[touched.moved])
-            buckets.add(rows, touched.own)
-            return
-        self.checks.passing(rows.filter(pa.array(self._share.keys.has(touched.own))))
-        # In a multiset a removed row and an added one have nothing to do with each other.
-        moved = rows.filter(pa.array(touched.moved))
-        buckets.add(_without(moved, "after", None), touched.takes[touched.moved])
-        buckets.add(_without(rows, "before", touched.moved), touched.own)
-
-    @property
-    def _splits(self) -> bool:
-        """Whether an update is divided into its two effects; in quarantine it would have to be one change."""
-        is_apart = self.checks.places is None and not self._work.checks.may_refuse(self._merge.table)
-        return is_apart and not self._merge.table.row_key
+        linked = touched.moved & ~touched.apart
+        if link is not None:
+            link(touched.puts[linked], touched.takes[linked])
+        # The old row of what waits was removed when the change came to quarantine.
+        gone = touched.apart & ~validity(column(rows, WAITS)) if WAITS in rows.schema.names else touched.apart
+        every, hashes = _pieces(rows, np.where(touched.apart, _INSERT, _ALL)), touched.own
+        if gone.any():
+            removals = _pieces(removals_of(rows, gone), np.full(np.count_nonzero(gone), _REMOVAL))
+            every = pa.concat_tables([removals, every])
+            order = order_of(every)
+            every, hashes = every.take(pa.array(order)), np.concatenate([touched.takes[gone], hashes])[order]
+        add(every, hashes)
 
     def _merge_parts(self, buckets: Buckets) -> None:
         has_key, overlaps = bool(self._merge.table.row_key), self._merge.snapshot.visible is not None
@@ -276,13 +311,41 @@ class _Making:
         if self._truncates and not is_added:
             self._done = replace(self._done, ending=self._ending)
         for part in buckets.parts():
-            octets = part.nbytes
-            # Every part needs the truncates, at their places: they end the rows of all keys, and what waits for them.
-            rows = in_order(pa.concat_tables([part, *self._truncates]))
-            del part
-            self._merge_part(rows, is_added=is_added)
-            del rows
+            good = self._folded(part, buckets) if part.is_large else None
+            if good is None:
+                # Every part needs the truncates, at their places: they end the rows of all keys, and what waits.
+                good, left_out = self.checks.passing(in_order(pa.concat_tables([part.rows, *self._truncates])))
+            else:
+                left_out = None
+            self._merge_part(good, left_out, is_added=is_added)
+            octets = part.octets
+            del part, good, left_out
             release(octets)
+
+    def _folded(self, part: Part, buckets: Buckets) -> pa.Table | None:
+        """Return the rows of a part that decide, while all others are read and checked; None if it must be whole.
+
+        These are needed where rows wait, and all versions of a row by a history table.
+        """
+        key, lake = self._merge.table.row_key, self._lake
+        if not key or self._truncates or mode_of(lake.schema.names) is DeleteMode.HISTORY:
+            return None
+        report = self.checks.report
+        kept: pa.Table | None = None
+        for rows in part.read():
+            good = self.checks.passing_all(in_order(rows))
+            if good is None:
+                self.checks.report = report
+                return None
+            every = good if kept is None else in_order(pa.concat_tables([kept, good]))
+            # Of connected keys a row may be needed at another one.
+            needed = buckets.are_connected(_Touched.of(every, self._merge, lake).own)
+            needed[~needed] = last_changes(every.filter(pa.array(~needed)), key, lake.schema)
+            kept = every.filter(pa.array(needed)).combine_chunks()
+            octets = rows.nbytes
+            del rows, good, every
+            release(octets)
+        return kept
 
     @property
     def _ending(self) -> TruncateEnd | None:
@@ -291,9 +354,8 @@ class _Making:
         files = (file.path for file in self._lake.files if not file.is_history)
         return None if at is None else TruncateEnd(at, tuple(files))
 
-    def _merge_part(self, rows: pa.Table, *, is_added: bool) -> None:
+    def _merge_part(self, good: pa.Table, left_out: pa.Table | None, *, is_added: bool) -> None:
         merge, lake, watch = self._merge, self._lake, self._work.watch
-        good, waiting = (rows, None) if self._splits else self.checks.passing(rows)
         with watch("reduce"):
             changes = prepare(good, merge.table, lake.schema, merge.snapshot.visible, self._whole)
         with watch("apply"):
@@ -304,7 +366,7 @@ class _Making:
             else:
                 written = self._work.writer.write_part(lake, merge, changes)
                 self._done, absent = _with(self._done, written), written.effect.absent
-        absence = self._work.expected.absence(merge, lake.schema, absent, waiting)
+        absence = self._work.expected.absence(merge, lake.schema, absent, left_out)
         self._done = replace(self._done, absence=self._done.absence.plus(absence))
 
     def _add(self, files: Sequence[DataFile]) -> None:
@@ -330,13 +392,14 @@ def _with(done: ShareResult, written: WrittenPart) -> ShareResult:
 class _Touched:
     """The hashes of what change rows write and remove, and which of them are ``moved`` to another key. Shape: [N] each.
 
-    ``own`` are those by which rows are divided.
+    ``own`` are those by which rows are divided. ``apart``: see ``key_changes``.
     """
 
     puts: Hashes
     takes: Hashes
     moved: np.ndarray
     own: Hashes
+    apart: np.ndarray
 
     @classmethod
     def of(cls, rows: pa.Table, merge: Merge, lake: DeltaTable) -> _Touched:
@@ -344,17 +407,18 @@ class _Touched:
         names = KeyColumns.of(key, lake.schema) if key else None
         new, old, has_old = images_of_keys(rows, names, image_schema(lake.schema))
         puts, takes, deletes = row_hashes(new), row_hashes(old), is_op(rows, "d")
-        return cls(puts, takes, has_old & ~deletes & (puts != takes), np.where(deletes, takes, puts))
+        moved = has_old & ~deletes & (puts != takes)
+        apart = complete_updates(rows) & (moved | (not key))
+        return cls(puts, takes, moved, np.where(deletes, takes, puts), apart)
 
 
 def _besides(rows: pa.Table, left_out: np.ndarray) -> pa.Table:
     return rows.filter(pa.array(~left_out)) if left_out.any() else rows
 
 
-def _without(rows: pa.Table, name: str, where: np.ndarray | None) -> pa.Table:
-    """Return change rows without an image, of all rows (None) or of some."""
-    at = rows.schema.get_field_index(name)
-    none = pa.nulls(rows.num_rows, rows.schema.field(at).type)
-    return rows.set_column(
-        at, rows.schema.field(at), none if where is None else chosen(where, none, column(rows, name))
-    )
+def _pieces(rows: pa.Table, pieces: np.ndarray) -> pa.Table:
+    return rows.append_column(_PIECE, pa.array(pieces, pa.int8()))
+
+
+def _without(rows: pa.Table, name: str) -> pa.Table:
+    return rows.drop_columns([name]) if name in rows.schema.names else rows

@@ -88,40 +88,48 @@ class LakeWriter:
         )
 
     def write(
-        self, lake: DeltaTable, merge: Merge, rows: pa.Table, scope: str, expected: Expectation | None
+        self,
+        lake: DeltaTable,
+        merge: Merge,
+        rows: pa.Table,
+        scope: str,
+        expected: Expectation | None,
+        left_out: pa.Table | None = None,
     ) -> Applied:
         """Merge change rows into the table in one commit.
 
-        ``expected``: what the changes must find; None for changes of wal2lake's own, which need not find anything.
+        ``expected``: what the changes must find, beside what ``left_out`` changes would have written; None for changes
+        of wal2lake's own, which need not find anything.
         Raises CommitConflictError if another commit was made first, TableError if the changed rows cannot be
         identified or are absent, IndexesMissingError if that needs indexes which are to be made beside the rounds.
         """
         changes = prepare(rows, merge.table, lake.schema, merge.snapshot.visible)
-        return self._apply(
-            lake, merge, changes, scope, failpoints.DURING_MERGE, index_seconds=_INDEX_SECONDS, expected=expected
-        )
+        effect = self._effect(lake, changes, _INDEX_SECONDS)
+        if expected is not None:
+            expected.require(merge, [expected.absence(merge, lake.schema, effect.absent, left_out)])
+        return self._commit_effect(lake, merge, changes, effect, scope, failpoints.DURING_MERGE)
 
     def write_chunks(self, lake: DeltaTable, merge: Merge, changes: Changes, scope: str) -> Applied:
         """As ``write``, for rows of an incremental snapshot, into a table that is merged up to ``merge.to_lsn``."""
         app = chunk_writes_app(scope, merge.table.id)
         landing = {app: (lake.txn(app) or 0) + 1}
-        return self._apply(lake, merge, changes, scope, failpoints.DURING_CHUNK_APPLY, landing)
+        effect = self._effect(lake, changes, math.inf)
+        return self._commit_effect(lake, merge, changes, effect, scope, failpoints.DURING_CHUNK_APPLY, landing)
 
-    def _apply(
+    def _effect(self, lake: DeltaTable, changes: Changes, index_seconds: float) -> Rewrite:
+        return apply(lake, changes, ways=replace(self._ways(lake), index_seconds=index_seconds))
+
+    def _commit_effect(
         self,
         lake: DeltaTable,
         merge: Merge,
         changes: Changes,
+        effect: Rewrite,
         scope: str,
         failpoint: str,
         more: Mapping[str, int] | None = None,
-        index_seconds: float = math.inf,
-        expected: Expectation | None = None,
     ) -> Applied:
-        """Apply prepared changes. ``more`` are further positions of the commit."""
-        effect = apply(lake, changes, ways=replace(self._ways(lake), index_seconds=index_seconds))
-        if expected is not None:
-            expected.require(merge, [expected.absence(merge, lake.schema, effect.absent)])
+        """Write the effect of changes, and commit it. ``more`` are further positions of the commit."""
         if effect.marked:
             _allow_marks(lake)
         files = self._files(lake, merge, effect)

@@ -42,7 +42,6 @@ WAITS_FOR_EARLIER = "waits_for_earlier_change"
 _APP = "wal2lake:quarantine"
 
 _POSITION = ["__commit_lsn", "__tx_index"]
-_UPSERT = 1  # the only effect of a row that was read (``reduce/deferred_changes``)
 _AT = pa.timestamp("us", tz="UTC")
 _STATE = pa.schema(
     [
@@ -50,8 +49,8 @@ _STATE = pa.schema(
         ("settled_at", _AT),
         ("__token", pa.int64()),
         ("__round", pa.int64()),
-        ("__effects", pa.int8()),
-        ("__effects_before", pa.int8()),
+        ("__waits", pa.int8()),
+        ("__waited", pa.int8()),
     ]
 )
 
@@ -67,14 +66,9 @@ class QuarantineStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """New states of rows that waited.
-
-    ``effects`` are the bits not yet applied, ``status`` applies to rows that no longer wait. Shape: places[N] with the
-    position columns, int8[N], N texts
-    """
+    """The status of rows that waited and no longer do. Shape: places[N] with the position columns, N texts"""
 
     places: pa.Table
-    effects: np.ndarray
     status: Sequence[str]
 
 
@@ -82,52 +76,48 @@ class Settled:
 class _RowState:
     """The state of one row in quarantine, and what may become of it.
 
-    ``round`` is the LSN from which on ``effects`` apply, and ``before`` are the effects until then.
+    ``round`` is the LSN from which on it ``waits`` (1) or not (0); ``waited`` is the same until then.
 
-        event      effects    before    round        status                         settled_at
-        reverted   before's   0         the row's    waiting                        null
-        ended      0          0         unchanged    superseded                     now
-        settled    the new    effects'  the round's  unchanged while it waits,      now, if the status
-                                                     else the new                   changes
+        event      waits     waited    round        status        settled_at
+        reverted   waited's  0         the row's    waiting       null
+        ended      0         0         unchanged    superseded    now
+        settled    0         waits'    the round's  the new       now
     """
 
     status: str
     settled_at: datetime | None
     round: int
-    effects: int
-    before: int
+    waits: int
+    waited: int
 
-    COLUMNS: ClassVar = ("status", "settled_at", "__round", "__effects", "__effects_before")
+    COLUMNS: ClassVar = ("status", "settled_at", "__round", "__waits", "__waited")
 
     def reverted(self, lsn: int) -> _RowState:
         """The lake did not reach the round. ``lsn`` is the row's own."""
-        return _RowState(str(QuarantineStatus.WAITING), None, lsn, self.before, 0)
+        return _RowState(str(QuarantineStatus.WAITING), None, lsn, self.waited, 0)
 
     def ended(self, now: datetime) -> _RowState:
         """Another snapshot is in force."""
         return _RowState(str(QuarantineStatus.SUPERSEDED), now, self.round, 0, 0)
 
-    def settled(self, effects: int, status: str, round_lsn: int, now: datetime) -> _RowState:
-        """A round to ``round_lsn`` leaves these effects, and the status if the row no longer waits."""
-        shown, when = (str(QuarantineStatus.WAITING), None) if effects else (status, now)
-        return _RowState(shown, when, round_lsn, effects, self.effects)
+    def settled(self, status: str, round_lsn: int, now: datetime) -> _RowState:
+        """It waits no more from the round to ``round_lsn`` on."""
+        return _RowState(status, now, round_lsn, 0, self.waits)
 
 
 def waiting_rows(table: DeltaTable, place: LakePosition) -> pa.Table:
-    """Return the positions, ``reasons`` and ``effects`` (int8) of rows not in the lake at ``place``, in order."""
+    """Return the positions and ``reasons`` of rows not in the lake at ``place``, in order."""
     parts = []
     for file in table.files:
-        if _is_at_rest(file, place) and file.maximum["__effects"] == 0:
+        if _is_at_rest(file, place) and file.maximum["__waits"] == 0:
             continue
         rows = table.read(file, [*_POSITION, "reasons", *_STATE.names])
-        effects = _in_force(rows, place)
         is_merged = (_ints(rows, _POSITION[0]) <= place.merged) | _are_reads(rows)
         is_there = (_ints(rows, "__token") == place.merge_token) & is_merged
-        part = rows.select([*_POSITION, "reasons"]).append_column("effects", pa.array(effects))
-        parts.append(part.filter(pa.array(is_there & (effects != 0))))
+        parts.append(rows.select([*_POSITION, "reasons"]).filter(pa.array(is_there & _wait(rows, place))))
     if not parts:
         fields = [("__commit_lsn", pa.int64()), ("__tx_index", pa.int64()), ("reasons", pa.list_(pa.string()))]
-        return pa.schema([*fields, ("effects", pa.int8())]).empty_table()
+        return pa.schema(fields).empty_table()
     waiting = pa.concat_tables(parts)
     return waiting.take(pa.array(np.lexsort((_ints(waiting, _POSITION[1]), _ints(waiting, _POSITION[0])))))
 
@@ -192,11 +182,11 @@ def write_quarantine(
 ) -> int:
     """Add rows that wait from the round to ``round_lsn`` on, and settle others; returns the number of new rows.
 
-    ``rows`` contains the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text), ``effects``
-    (int8). A row is identified by its position and the snapshot in force (its
-    token, which no table has twice), so a repeated round adds each row once; rows of a round that the lake did not
-    reach (above ``place.merged``) are replaced by those of this one; if it ``follows`` others of the same round, whose
-    slice is merged by several tasks, their rows are kept. Must be called before the merge.
+    ``rows`` contains the position columns, ``reasons`` array<string>, ``row`` and ``key`` (JSON text). A row is
+    identified by its position and the snapshot in force (its token, which no table has twice), so a repeated round adds
+    each row once; rows of a round that the lake did not reach (above ``place.merged``) are replaced by those of this
+    one; if it ``follows`` others of the same round, whose slice is merged by several tasks, their rows are kept. Must
+    be called before the merge.
     """
     now = datetime.now(UTC)
     fresh = _fresh(rows, place, round_lsn, now)
@@ -245,7 +235,7 @@ def add_kept(
     if table is None:
         raise unreadable_log(path, FileNotFoundError())
     own = {QUARANTINED_AT, *_STATE.names}
-    kept = pa.schema([*(field for field in table.schema if field.name not in own), ("effects", pa.int8())])
+    kept = pa.schema([field for field in table.schema if field.name not in own])
     write_quarantine(kept.empty_table(), path, place, round_lsn, _joined(settled))
     for file in files:
         write_quarantine(table.read_as(file, kept), path, place, round_lsn, follows=True)
@@ -258,7 +248,6 @@ def _joined(settled: Sequence[Settled]) -> Settled | None:
         return None
     return Settled(
         pa.concat_tables([some.places for some in settled]),
-        np.concatenate([some.effects for some in settled]),
         [status for some in settled for status in some.status],
     )
 
@@ -266,13 +255,12 @@ def _joined(settled: Sequence[Settled]) -> Settled | None:
 def quarantine_reads(path: str, parts: Iterable[pa.Table], token: int) -> None:
     """Add rows that a snapshot has read, which wait from the commit that puts it in force; one part is in memory.
 
-    ``parts`` are as in ``write_quarantine``, without ``effects``. ``token`` is the snapshot's.
+    ``parts`` are as in ``write_quarantine``. ``token`` is the snapshot's.
     """
     table: DeltaTable | None = None
     files: list[DataFile] = []
     for part in parts:
-        effects = pa.array(np.full(part.num_rows, _UPSERT, dtype=np.int8))
-        rows = _fresh(part.append_column("effects", effects), LakePosition(token, None), 0, datetime.now(UTC))
+        rows = _fresh(part, LakePosition(token, None), 0, datetime.now(UTC))
         table = table or DeltaTable.open(path) or DeltaTable.create(path, rows.schema, {})
         files.append(table.write(conform(rows, table.schema)))
     if table is None:
@@ -291,10 +279,10 @@ def end_former(path: str, token: int) -> None:
     def attempt() -> None:
         removed, added = list[DataFile](), list[DataFile]()
         for file in quarantine.files:
-            if file.maximum.get("__effects") == 0 or file.minimum.get("__token") == token == file.maximum["__token"]:
+            if file.maximum.get("__waits") == 0 or file.minimum.get("__token") == token == file.maximum["__token"]:
                 continue
             rows = quarantine.read(file)
-            former = np.flatnonzero((_ints(rows, "__token") != token) & (_ints(rows, "__effects") != 0))
+            former = np.flatnonzero((_ints(rows, "__token") != token) & (_ints(rows, "__waits") != 0))
             if len(former):
                 states = [state.ended(now) for state in _states(rows.take(pa.array(former)))]
                 removed.append(file)
@@ -312,14 +300,14 @@ def _are_reads(rows: pa.Table) -> np.ndarray:
 
 def _is_at_rest(file: DataFile, place: LakePosition) -> bool:
     """Whether, by the log's statistics, the lake has reached all rounds and positions of a file's rows."""
-    known = {"__effects", "__commit_lsn", "__round", "__token"} <= set(file.maximum) & set(file.minimum)
+    known = {"__waits", "__commit_lsn", "__round", "__token"} <= set(file.maximum) & set(file.minimum)
     return known and max(file.maximum["__commit_lsn"], file.maximum["__round"]) <= place.merged
 
 
 def _is_named(file: DataFile, place: LakePosition, settled: Settled | None) -> bool:
     """Whether rows of a file at rest may change their state: they are settled, or waited under another snapshot."""
     is_of_now = file.minimum["__token"] == file.maximum["__token"] == place.merge_token
-    if file.maximum["__effects"] > 0 and not is_of_now:
+    if file.maximum["__waits"] > 0 and not is_of_now:
         return True
     lsns = np.zeros(0) if settled is None else settled.places.column("__commit_lsn").to_numpy()
     return bool(np.any((lsns >= file.minimum["__commit_lsn"]) & (lsns <= file.maximum["__commit_lsn"])))
@@ -334,19 +322,18 @@ def _fresh(rows: pa.Table, place: LakePosition, round_lsn: int, now: datetime) -
         "settled_at": pa.nulls(count, _AT),
         "__token": pa.array(np.full(count, place.merge_token)),
         "__round": pa.array(np.full(count, round_lsn)),
-        "__effects": rows.column("effects"),
-        "__effects_before": pa.array(np.zeros(count, dtype=np.int8)),
+        "__waits": pa.array(np.ones(count, dtype=np.int8)),
+        "__waited": pa.array(np.zeros(count, dtype=np.int8)),
     }
-    bare = rows.drop_columns(["effects"])
     for name, values in state.items():
-        bare = bare.append_column(name, values)
-    return bare
+        rows = rows.append_column(name, values)
+    return rows
 
 
-def _in_force(rows: pa.Table, place: LakePosition) -> np.ndarray:
-    """Return the effects that rows still have with the lake at ``place``. Shape: table[N] -> int8[N]."""
+def _wait(rows: pa.Table, place: LakePosition) -> np.ndarray:
+    """Return which rows wait with the lake at ``place``. Shape: table[N] -> bool[N]."""
     is_reached = _ints(rows, "__round") <= place.merged
-    return np.where(is_reached, _ints(rows, "__effects"), _ints(rows, "__effects_before")).astype(np.int8)
+    return np.asarray(np.where(is_reached, _ints(rows, "__waits"), _ints(rows, "__waited")) != 0)
 
 
 def _brought_up(
@@ -362,7 +349,7 @@ def _brought_up(
     kept = earlier | _are_reads(rows) | ~(mine & (lsn > place.merged))
     undone = mine & kept & ~earlier & (reached > place.merged)
     # Rows of a later token were read by a snapshot that is not in force yet.
-    ended = (token < place.merge_token) & (_ints(rows, "__effects") != 0)
+    ended = (token < place.merge_token) & (_ints(rows, "__waits") != 0)
     at = _places(rows, settled.places) if settled is not None else np.full(rows.num_rows, -1)
     at = np.where(mine & kept, at, -1)
     if kept.all() and not (undone.any() or ended.any() or (at >= 0).any()):
@@ -375,7 +362,7 @@ def _brought_up(
         if ended[row]:
             state = state.ended(now)
         elif at[row] >= 0 and settled is not None:
-            state = state.settled(int(settled.effects[at[row]]), str(settled.status[at[row]]), round_lsn, now)
+            state = state.settled(str(settled.status[at[row]]), round_lsn, now)
         states.append(state)
     return _with_states(rows, changing, states).filter(pa.array(kept))
 

@@ -181,6 +181,32 @@ def test_rows_that_are_or_were_in_quarantine_may_be_absent(tmp_path: Path, table
     assert refused(one, 40).count == 1
 
 
+@pytest.mark.parametrize("way", ["files are rewritten", "in parts"])
+@pytest.mark.parametrize("table", [KEYED, KEYLESS], ids=["keyed", "keyless"])
+def test_a_row_that_is_refused_and_goes_in_one_slice_was_never_there(
+    tmp_path: Path, table: TableSchema, way: str
+) -> None:
+    one = filled(tmp_path, DeleteMode.HARD, table, [1, 2])
+    WAYS[way](one)
+    one.quality = QualityOptions(quality_rules=(("good", UserRule("public.t", "after.v is distinct from 'bad'")),))
+    append(
+        one,
+        [
+            change("c", 10, 0, None, row(3, "bad")),
+            change("d", 10, 1, row(3, "bad")),
+            change("c", 10, 2, None, row(4, "bad")),
+            change("u", 10, 3, row(4, "bad"), row(4)),
+            change("u", 10, 4, row(1), row(5, "bad")),
+            change("u", 10, 5, row(5, "bad"), row(6)),
+            change("u", 10, 6, row(2), row(7, "bad")),
+            change("d", 10, 7, row(7, "bad")),
+        ],
+        10,
+    )
+    done = one.merge(10, token=1)
+    assert quarantined(done).waiting == 0 and sorted(each["id"] for each in one.rows) == [4, 6]
+
+
 def test_a_value_that_would_have_to_be_taken_from_a_dropped_row_is_missed(tmp_path: Path) -> None:
     one = filled(tmp_path, DeleteMode.HARD, KEYED, [1])
     one.quality = QualityOptions(quality_rules=(("good", UserRule("public.t", "after.v <> 'bad'")),))

@@ -6,7 +6,9 @@ has are the source's once nothing waits. No part is much larger than what the op
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,14 @@ from cdc_core.lake.slice import share_task
 from cdc_core.lake.slice.order import Replay, SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.several_tasks import SeveralTasks
+from cdc_core.lake.stores import changelog
 from cdc_core.lake.stores.changelog import Reached, append_changes
 from cdc_core.quality.options import QualityOptions, UserRule
 from tests.delta.kept_model import KeptModel
 from tests.delta.source_model import ROW, TABLE, SourceTable, plain
 from tests.support.one_table import SLOT, OneTable, quarantined
 from tests.support.sampling import examples
-from tests.support.spark import change_schema
+from tests.support.spark import change, change_schema
 from tests.unit.engine.test_slice_large import Twins
 from tests.unit.lake.test_delete_modes_model import assert_history, assert_soft
 
@@ -139,6 +142,92 @@ def test_what_waits_is_divided_with_the_slice(
     assert before > 2 and len(twins.sizes) > 10
     if not keyless:  # equal rows are one part, and fewer wait
         assert twins.divided > before and max(twins.sizes) < 3 * PART_BYTES
+
+
+def row_at(key: str, v: int) -> dict[str, Any]:
+    return {"h": 1, "k": key, "v": v, "big": key * 30, "num": None, "__rescued": None}
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+@pytest.mark.parametrize("refuses", [False, True], ids=["all pass", "some are refused"])
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_a_chain_of_key_changes_is_many_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode, refuses: bool, keyless: bool
+) -> None:
+    """As ``update t set id = id + 1`` sends it; without a key, every update is a link of the chain."""
+    if keyless and mode is not DeleteMode.HARD:
+        pytest.skip("these modes need a key")
+    count, source = 900, list[dict[str, Any]]()
+    twins = Divided(monkeypatch, tmp_path, mode, histories=1, keyless=keyless)
+    table = twins.tables[0].table
+    twins.judge(QualityOptions(quality_rules=(("luck", UserRule(str(table.id), "after.v <> 13")),)))
+    before = [row_at(f"k{number:04}", number % 5) for number in range(count)]
+    after = [row_at(f"k{number + 1:04}", 13 if refuses and number % 30 == 7 else 6) for number in range(count)]
+    steps = [change("c", 110, at, None, row) for at, row in enumerate(before)]
+    steps += [change("u", 120, at, before[-1 - at], after[-1 - at]) for at in range(count)]
+    # Another row takes the first key, which is free, and one that waits is deleted.
+    steps += [change("c", 130, 0, None, row_at("k0000", 1)), change("d", 130, 1, row_at("k0008", after[7]["v"]))]
+    for lsn in (110, 120, 130):
+        made = [{**step, "__lsn": lsn} for step in steps if step["__commit_lsn"] == lsn]
+        for one in twins.tables:
+            one.append(made, lsn)
+        done = twins.both(lsn)
+        assert lsn != 120 or quarantined(done).waiting == (count // 30 if refuses else 0)
+        if lsn == 120:
+            assert twins.divided == 2 and len(twins.sizes) > 25 and max(twins.sizes) < 3 * PART_BYTES
+    source = [row_at("k0000", 1), *(row for number, row in enumerate(after) if number != 7)]
+    # What is refused is not there, neither at its new key nor at the old one.
+    assert plain(twins.live) == plain([row for row in source if row["v"] != 13])
+    if refuses:
+        assert quarantined(twins.replay(Replay(accept_all=True))).replayed == count // 30 - 1
+        assert plain(twins.live) == plain(source)
+
+
+@pytest.mark.parametrize("what", ["all pass", "some are refused", "others' key changes", "its key changes"])
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_many_changes_of_one_row_are_not_in_memory_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode, what: str
+) -> None:
+    """A part that cannot be divided by keys is read in pieces, of which only what decides is kept."""
+    sizes, prepare = list[int](), share_task.prepare
+
+    def sized(rows: pa.Table, *more: Any) -> Any:
+        sizes.append(rows.nbytes)
+        return prepare(rows, *more)
+
+    monkeypatch.setattr(share_task, "prepare", sized)
+    monkeypatch.setattr(changelog, "_STREAMED_BYTES", PART_BYTES // 4)
+    twins = Divided(monkeypatch, tmp_path, mode, histories=1)
+    twins.judge(QualityOptions(quality_rules=(("luck", UserRule(str(TABLE.id), "after.v <> 13")),)))
+    steps = [change("c", 110, at, None, row_at(key, 1)) for at, key in enumerate(("hot", "k1", "k2", "k3"))]
+    draw, hot, is_there = random.Random(17), row_at("hot", 0), True
+    for at in range(0, 2400, 2):
+        if at in (402, 802) and what.endswith("key changes"):
+            # A row that is moved without its large value; this one, there and back, or another one.
+            is_this = what.startswith("its")
+            old = hot if is_this else row_at(f"k{at // 400}", 1)
+            new = {**old, "k": "there" if at == 402 else "hot"} if is_this else {**old, "k": f"m{at}"}
+            steps.append(change("u", 120, at + 1, old, {**new, "big": None}, ["big"]))
+            hot = new if is_this else hot
+        elif not is_there or draw.random() < 0.02:
+            steps.append(change("d", 120, at, hot) if is_there else change("c", 120, at, None, hot))
+            is_there = not is_there
+        else:
+            hot = {**hot, "v": 13 if what == "some are refused" and at == 1400 else at % 11, "num": Decimal(at)}
+            unsent = ["big"] if draw.random() < 0.7 else []
+            hot = hot if unsent else {**hot, "big": f"{at:04}" * 15}
+            steps.append(change("u", 120, at, None, {**hot, "big": None} if unsent else hot, unsent))
+    rows = [{**step, "__lsn": step["__commit_lsn"]} for step in steps]
+    for start in range(0, len(rows), 60):
+        some = rows[start : start + 60]
+        reached = 120 if start + 60 >= len(rows) else None
+        for one in twins.tables:
+            one.append(some, reached, (some[-1]["__commit_lsn"], some[-1]["__tx_index"]))
+    twins.both(120)
+    assert twins.divided == 1
+    assert len(twins.tables[0].events) == len(steps)
+    is_whole = what in ("some are refused", "its key changes") or mode is DeleteMode.HISTORY
+    assert (max(sizes) > 8 * PART_BYTES) is is_whole and (is_whole or max(sizes) < 2 * PART_BYTES)
 
 
 @pytest.mark.parametrize("way", ["rewritten", "marked", "never marked"])

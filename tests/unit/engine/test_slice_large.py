@@ -114,7 +114,7 @@ class Twins:
     @property
     def quarantined(self) -> list[list[str]]:
         """The rows in each quarantine table."""
-        names = ("__commit_lsn", "__tx_index", "reasons", "row", "status", "__effects", "__round")
+        names = ("__commit_lsn", "__tx_index", "reasons", "row", "status", "__waits", "__round")
         found = [lake_rows(one.paths.quarantine(one.table.id)) for one in self.tables]
         return [sorted(repr([row[name] for name in names]) for row in rows) for rows in found]
 

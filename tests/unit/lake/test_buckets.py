@@ -68,7 +68,7 @@ def test_every_row_is_in_one_part_in_its_order(tmp_path: Path, most_bytes: int) 
     for start in range(0, len(keys), 1_000):
         rows = rows_of(keys[start : start + 1_000]).append_column("at", pa.array(np.arange(start, start + 1_000)))
         buckets.add(rows, row_hashes([rows.column("key").chunk(0)]))
-    parts = list(buckets.parts())
+    parts = [part.rows for part in buckets.parts()]
     assert sorted(at for part in parts for at in part.column("at").to_pylist()) == list(range(len(keys)))
     seen: set[int] = set()
     for part in parts:
@@ -94,7 +94,7 @@ def test_connected_keys_are_in_one_part_however_long_the_chain(tmp_path: Path) -
     buckets.add(rows_of(keys), hashes)
     buckets.link(hashes[chain], hashes[chain + 1])
     buckets.link(hashes[2_000:3_000], hashes[3_000:4_000])
-    where = {key: number for number, part in enumerate(buckets.parts()) for key in part.column("key").to_pylist()}
+    where = {key: number for number, part in enumerate(buckets.parts()) for key in part.rows.column("key").to_pylist()}
     assert len(where) == 5_000
     assert len({where[key] for key in range(1_000)}) == 1
     assert all(where[key] == where[key + 1_000] for key in range(2_000, 3_000))
@@ -114,7 +114,7 @@ def test_each_row_is_in_one_share_and_connected_keys_are_in_the_same(tmp_path: P
         buckets.link(*pairs)
         if buckets.connect():
             buckets.add_connected(rows_of(keys), hashes)
-        mine = np.concatenate([part.column("key").to_numpy() for part in buckets.parts()])
+        mine = np.concatenate([part.rows.column("key").to_numpy() for part in buckets.parts()])
         assert len(mine) > 500 and (owner[mine] == -1).all() and len(np.unique(mine)) == len(mine)
         owner[mine] = number
         buckets.close()
@@ -145,7 +145,7 @@ def test_rows_that_somebody_removed_are_missed(tmp_path: Path, most_bytes: int, 
     else:
         shutil.rmtree(tmp_path / "rows")
     with pytest.raises(LostFolderError, match="removed or is not accessible"):
-        list(buckets.parts())
+        [part.rows for part in buckets.parts()]
     buckets.close()
 
 

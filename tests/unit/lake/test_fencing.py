@@ -243,12 +243,11 @@ def test_refused_rows_are_written_once_by_two_writers(tmp_path: Path, monkeypatc
             ("__tx_index", pa.int64()),
             ("reasons", pa.list_(pa.string())),
             ("row", pa.string()),
-            ("effects", pa.int8()),
         ]
     )
 
     def written(*lsns: int) -> int:
-        made = [{"__commit_lsn": lsn, "__tx_index": 0, "reasons": ["r"], "row": "{}", "effects": 3} for lsn in lsns]
+        made = [{"__commit_lsn": lsn, "__tx_index": 0, "reasons": ["r"], "row": "{}"} for lsn in lsns]
         return write_quarantine(pa.Table.from_pylist(made, schema=schema), path, LakePosition(0, 0), 10, follows=True)
 
     assert written(1) == 1

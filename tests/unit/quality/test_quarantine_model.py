@@ -1,6 +1,6 @@
 """Random events under random rules: what waits, what is held behind it, what goes in later; against plain Python.
 
-The model folds the events over a dictionary, all but the effects that the quarantine table says are still to come. So
+The model folds the events over a dictionary, all but those that the quarantine table says are still to come. So
 the lake is right exactly where every change is either in it or told of, and nothing that is in it rests on one that is
 not. Which changes wait is modelled on its own, for rows that keep their keys.
 """
@@ -35,7 +35,6 @@ COLUMNS = tuple(
 KEYED = TableSchema(T, 1, COLUMNS, primary_key=("k",))
 FULL = TableSchema(T, 1, COLUMNS, primary_key=("k",), identity=ReplicaIdentity.FULL)
 KEYLESS = TableSchema(T, 1, COLUMNS, identity=ReplicaIdentity.FULL)
-UPSERT, REMOVAL = 1, 2
 
 
 def rules(**predicates):
@@ -102,34 +101,43 @@ def _multiset_event(draw, multiset):
     return "u", image(*old), image(*new), ()
 
 
-def folded(events, table, without):
-    """The rows that the events leave but for the effects ``without`` ((lsn, index) → bits)."""
-    keyed, rows, multiset = bool(table.primary_key), {}, Counter()
+def folded(events, table, waiting):
+    """The rows that the events leave but for those that wait, by their places.
+
+    Of a change of the key, which any update is without one, only the new row waits. One that leaves values out waits as
+    a whole, and the lake keeps the row that it needs, whatever came to that key and went since.
+    """
+    keyed, rows, needed, multiset = bool(table.primary_key), {}, {}, Counter()
     for one in events:
-        lost = without.get((one["__commit_lsn"], one["__tx_index"]), 0)
+        waits = (one["__commit_lsn"], one["__tx_index"]) in waiting
         before, after = one["before"], one["after"]
         if one["__op"] == "t":
-            rows, multiset = {}, Counter()
+            rows, needed, multiset = {}, {}, Counter()
         elif not keyed:
-            if before and not lost & REMOVAL:
+            if before and not (waits and after is None):
                 multiset[before["k"], before["v"], before["t"]] -= 1
-            if after and not lost & UPSERT:
+            if after and not waits:
                 multiset[after["k"], after["v"], after["t"]] += 1
         else:
             new = (after["k"], after["v"], after["t"]) if after else None
             base = before["k"] if before else new[0]
+            moves = before and (after is None or before["k"] != after["k"])
             if new and one["__unchanged"]:
                 new = (*new[:2], rows.get(base, (None, None))[1])
-            if before and (after is None or before["k"] != after["k"]) and not lost & REMOVAL:
-                rows.pop(before["k"], None)
-            if new and not lost & UPSERT:
+            if waits and moves and one["__unchanged"]:
+                needed[base] = rows.get(base)
+            elif moves and not (waits and after is None):
+                rows.pop(base, None)
+                if needed.get(base) is not None:
+                    rows[base] = needed[base]
+            if new and not waits:
                 rows[new[0]] = new[1:]
     return Counter({(k, *rest): 1 for k, rest in rows.items()}) if keyed else +multiset
 
 
-def effects_of(entries):
-    """What is still to come, as rows of a quarantine table tell it: (lsn, index) → bits."""
-    return {(one["__commit_lsn"], one["__tx_index"]): one["__effects"] for one in entries if one["__effects"]}
+def places_of(entries):
+    """The places of those that wait, as the rows of a quarantine table tell it."""
+    return {(one["__commit_lsn"], one["__tx_index"]) for one in entries if one["__waits"]}
 
 
 class Run:
@@ -150,7 +158,7 @@ class Run:
 
     @property
     def waiting(self):
-        return effects_of(self.entries)
+        return places_of(self.entries)
 
     @property
     def lake(self):
@@ -210,11 +218,11 @@ def test_the_lake_is_the_source_but_for_what_waits(table, others, folder):
                 run = Run(run.one.folder, table)
                 run.one.quality = rules(luck=f"__op = 't' or __lsn % {luck} <> 0")
         entries = run.entries
-        event("some wait" if effects_of(entries) else "none waits")
+        event("some wait" if places_of(entries) else "none waits")
         done = run.one.merge(run.one.lake_position.lsn + 1, replay=Replay(accept_all=True)) if entries else None
         assert done is None or quarantined(done).waiting == 0
         assert not run.waiting
-        assert run.lake == folded(events, table, {})
+        assert run.lake == folded(events, table, set())
 
     run()
 

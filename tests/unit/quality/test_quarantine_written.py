@@ -3,7 +3,6 @@
 import json
 
 import deltalake
-import numpy as np
 import pyarrow as pa
 
 from cdc_core.lake.delta.table import DeltaTable
@@ -22,8 +21,7 @@ LATER = 1 << 40  # than every row
 
 
 def refused(*rows):
-    bad = check(frame(list(rows)), TABLE.id, RULES).bad
-    return bad.append_column("effects", pa.array([3] * bad.num_rows, pa.int8()))
+    return check(frame(list(rows)), TABLE.id, RULES).bad
 
 
 def test_a_refused_row_is_written_to_the_quarantine_table_once(tmp_path):
@@ -52,7 +50,7 @@ def rows_at(*lsns):
             ("key", pa.string()),
         ]
     )
-    return pa.Table.from_pylist(made, schema=schema).append_column("effects", pa.array([1] * len(lsns), pa.int8()))
+    return pa.Table.from_pylist(made, schema=schema)
 
 
 def waiting(path, token, merged):
@@ -80,7 +78,7 @@ def test_what_a_round_wrote_counts_once_the_lake_has_come_to_it(tmp_path):
 def test_what_a_round_settled_waits_on_where_the_lake_did_not_come_to_it(tmp_path):
     path = str(tmp_path / "quarantine")
     write_quarantine(rows_at(50, 60), path, LakePosition(7, 0), 100)
-    settled = Settled(rows_at(50), np.array([0], np.int8), ["replayed"])
+    settled = Settled(rows_at(50), ["replayed"])
     write_quarantine(rows_at(150), path, LakePosition(7, 100), 200, settled)
     assert (waiting(path, 7, 100), waiting(path, 7, 200)) == ([50, 60], [60, 150])
     assert statuses(path) == {50: ("replayed", True), 60: ("waiting", False), 150: ("waiting", False)}
