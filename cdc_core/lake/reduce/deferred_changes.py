@@ -123,8 +123,8 @@ class _Waiting:
         needing = max((row for row in earlier if self._needs(row, key)), default=-1)
         for row in earlier:
             if row > needing and row in self._by_key[key]:
-                for each in self._keys(row):
-                    del self._by_key[each][row]
+                for its_key in self._keys(row):
+                    del self._by_key[its_key][row]
                 old = int(self.changed.removals[row])
                 if old >= 0 and not (needing >= 0 if old == key else self._ends(old, row)):
                     self.removed.append(row)
@@ -137,7 +137,7 @@ class _WaitingOfMultiset(_Waiting):
     def lets_in(self, row: int) -> bool:
         """Cancel a delete with a waiting insert of the same row."""
         equal = self._by_key.get(int(self.changed.removals[row]), {})
-        insert = next((each for each in reversed(equal) if self.changed.upserts[each] >= 0), None)
+        insert = next((other for other in reversed(equal) if self.changed.upserts[other] >= 0), None)
         if insert is not None:
             del equal[insert]
         return insert is None

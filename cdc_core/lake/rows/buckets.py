@@ -2,10 +2,10 @@
 
     rows in stream order ─▶ a file per part, by the hash of the row's key ─▶ one part at a time
 
-A row is identified by one key, and an update that changed the key by two. Keys that such updates connect must be in
-one part, because values that an update did not send are those of the row at its former key: ``link`` collects the
-pairs, and the parts are then written again. A part that is too large is divided by further bits of the hash. The rows
-of a key keep their order; those of keys that were connected later are not in stream order within their part.
+An update that changed the key and did not send all values takes them from the row at its former key, so the two keys
+must be in one part: ``link`` collects the pairs, and the parts are then written again. A part that is too large is
+divided by further bits of the hash. The rows of a key keep their order; those of keys that were connected later are not
+in stream order within their part.
 """
 
 from __future__ import annotations
