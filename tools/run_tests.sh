@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests but those of s3 and debezium, for `make test`: run_tests.sh PYTHON WORKERS
+# All tests but those of stores and debezium, for `make test`: run_tests.sh PYTHON WORKERS
 #
 # Tests that run servers and commands wait now and then, all of them at once for a tenth of a core, and the browser tests
 # for most of their time. So these come in one process, and in another one of a lower priority those that need nothing but
@@ -18,7 +18,7 @@ beside=("$!")
 "$python" -m pytest -q -m ui --durations=10 tests/ui >"$said/browser" 2>&1 &
 beside+=("$!")
 trap 'kill "${beside[@]}" 2>/dev/null || true; rm -rf "$said"' EXIT
-"$python" -m pytest -q -m "not ui and not s3 and not debezium" --durations=20 -n "$workers" --dist loadfile --no-loadscope-reorder \
+"$python" -m pytest -q -m "not ui and not stores and not debezium" --durations=20 -n "$workers" --dist loadfile --no-loadscope-reorder \
     "${computing[@]/#/--ignore=}" tests || failed=1
 for process in "${beside[@]}"; do
     wait "$process" || failed=1

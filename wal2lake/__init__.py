@@ -82,25 +82,17 @@ def read(
     return Connector.from_file(os.fspath(connector)).lake().read(*tables, at=at, all_rows=all_rows)
 
 
-def open(
-    path: str | os.PathLike[str],
-    *,
-    s3_endpoint: str = "",
-    s3_region: str = "",
-    s3_access_key: str = "",
-    s3_secret_key: str = "",
-    s3_path_style: bool = False,
-) -> OpenedLake:
+def open(path: str | os.PathLike[str], **storage: str | bool) -> OpenedLake:
     """Open the lake at ``<wal2lake.lake.path>/<topic.prefix>``, a folder or URI, without a connector file.
 
-    The settings of S3 are those of the properties ``wal2lake.storage.s3.*``; without them AWS's environment and roles
-    are used. ``read`` of the result has the arguments of ``wal2lake.read`` but for the file. Raises LakeError if the
-    path has no lake.
+    ``storage`` are the properties ``wal2lake.storage.*``: ``s3_endpoint`` is ``wal2lake.storage.s3.endpoint``. Without
+    them the environment's credentials are used. ``read`` of the result has the arguments of ``wal2lake.read`` but for
+    the file. Raises LakeError if the path has no lake, and ConfigError for a setting that is none.
     """
     from cdc_core.lake import Storage, open_lake
-    from cdc_core.option import Secret
 
-    return open_lake(path, Storage(s3_endpoint, s3_region, s3_access_key, Secret(s3_secret_key), s3_path_style))
+    settings = {name.replace("_", "."): str(value) for name, value in storage.items()}
+    return open_lake(path, Storage.named(settings))
 
 
 def register(session: Any) -> None:

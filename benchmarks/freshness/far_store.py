@@ -20,7 +20,7 @@ from benchmarks.freshness.log_tail import LogTail
 from benchmarks.freshness.processes import DRIVER, POSTGRES, Sampler
 from benchmarks.freshness.product import MeasureError, made_site, running
 from benchmarks.freshness.under_load import steady
-from tests.support.s3 import SECRET, is_installed, made_bucket, s3_server
+from tests.support.object_stores import SECRETS, made_bucket, missing, s3_server
 from tests.support.store_proxy import Request, StoreProxy
 
 _TABLES = ("lake ", "changelog ")
@@ -58,16 +58,15 @@ class StoreTail(LogTail):
 
 def s1(bench: Bench) -> dict[str, Any]:
     """F1's load, with a lake behind a store of some latency."""
-    if not is_installed():
-        raise MeasureError("moto is not installed: pip install 'wal2lake[s3]'")
+    if missing("s3"):
+        raise MeasureError("moto is not installed: pip install 'wal2lake[stores]'")
     plan = bench.plan
-    os.environ["TEST_S3_SECRET"] = SECRET
+    os.environ.update(SECRETS)
     with s3_server() as server:
         bucket, (host, _, port) = made_bucket(server), urlsplit(server).netloc.partition(":")
         with StoreProxy(host, int(port), plan.s1_milliseconds / 1000) as store:
             near = bucket.by(store.url)
-            lake = {"wal2lake.lake.path": f"s3://{bucket.name}/lake", **near.properties}
-            direct = bucket.storage.for_delta_rs()
+            direct = bucket.options
             with (
                 made_site(
                     bench.cluster,
@@ -76,7 +75,7 @@ def s1(bench: Bench) -> dict[str, Any]:
                     plan.s1_tables,
                     plan.f1_rows,
                     storage=direct,
-                    **{**bench.properties, **lake},
+                    **{**bench.properties, **near.properties},
                 ) as site,
                 StoreTail(store, "lake/test", site.slot, site.tables) as tail,
                 Sampler() as sampler,

@@ -17,7 +17,7 @@ With a Kafka broker on the same machine, read by a consumer here; only if they a
 
     K1  F1 into the lake and into Kafka      K2  F1's load into Kafka alone
 
-A lake in an object store that answers after 30 ms (``--delay``): moto's server (the extra ``s3``); only if asked for:
+A lake in an object store that answers after 30 ms (``--delay``): moto (the extra ``stores``); only if asked for:
 
     S1  F1's load: freshness, requests for each table and round, CPU
 

@@ -49,7 +49,10 @@ _EVENTS = {
 _LAKE = """
     offset.mismatch.strategy snapshot.max.threads wal2lake.lake.path wal2lake.storage.s3.endpoint
     wal2lake.storage.s3.region wal2lake.storage.s3.access.key wal2lake.storage.s3.secret.key
-    wal2lake.storage.s3.path.style wal2lake.changelog.reads wal2lake.changelog.retention.days
+    wal2lake.storage.s3.path.style wal2lake.storage.gcs.endpoint wal2lake.storage.gcs.account.file
+    wal2lake.storage.azure.endpoint wal2lake.storage.azure.account.name wal2lake.storage.azure.account.key
+    wal2lake.storage.azure.tenant.id wal2lake.storage.azure.client.id wal2lake.storage.azure.client.secret
+    wal2lake.changelog.reads wal2lake.changelog.retention.days
     wal2lake.changelog.retention.days.N
     wal2lake.merge.rewrite.max.bytes wal2lake.merge.index.max.bytes wal2lake.merge.part.max.bytes
     wal2lake.lake.history.minutes wal2lake.vacuum.hours wal2lake.lake.schema.changes wal2lake.lake.features

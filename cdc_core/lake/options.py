@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
+from cdc_core.lake.object_stores import parse_lake_path
 from cdc_core.option import Named, Secret, at_least, option, parse_patterns
 from cdc_core.schema import DroppedColumns, LakeFeatures, Policy, SchemaChanges
 from cdc_core.selection import NumberByTable
@@ -20,7 +21,9 @@ class LakeOptions:
     lake_path: str = option(
         "wal2lake.lake.path",
         "",
-        "Root of the lake: a folder or a URI of any Hadoop file system. Needed by the sink lake.",
+        "Root of the lake: a folder, s3://bucket/folder, gs://bucket/folder, "
+        "abfss://container@account.dfs.core.windows.net/folder or az://container/folder. Needed by the sink lake.",
+        parse=parse_lake_path,
     )
     storage_s3_endpoint: str = option(
         "wal2lake.storage.s3.endpoint",
@@ -41,6 +44,47 @@ class LakeOptions:
         "wal2lake.storage.s3.path.style",
         False,
         "Whether the bucket is part of the path instead of the host name, as most S3-compatible stores require.",
+    )
+    storage_gcs_endpoint: str = option(
+        "wal2lake.storage.gcs.endpoint",
+        "",
+        "URL of a server of Google Cloud Storage's API other than Google's, for a lake at gs://; http:// is allowed.",
+    )
+    storage_gcs_account_file: str = option(
+        "wal2lake.storage.gcs.account.file",
+        "",
+        "File with the JSON key of a service account, for a lake at gs://; empty for the environment's credentials "
+        "(GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT, the machine's account). Each machine that runs tasks "
+        "needs the file.",
+    )
+    storage_azure_endpoint: str = option(
+        "wal2lake.storage.azure.endpoint",
+        "",
+        "URL of a blob service other than that of the account at Azure, for a lake at abfss:// or az://; http:// is "
+        "allowed.",
+    )
+    storage_azure_account_name: str = option(
+        "wal2lake.storage.azure.account.name",
+        "",
+        "Storage account of a lake at az://container/folder; empty for AZURE_STORAGE_ACCOUNT_NAME. A path abfss:// "
+        "names its account itself.",
+    )
+    storage_azure_account_key: Secret = option(
+        "wal2lake.storage.azure.account.key",
+        Secret(),
+        "Key of the storage account: ${env:NAME}. Without it and a client secret, the environment's credentials "
+        "(AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, "
+        "AZURE_FEDERATED_TOKEN_FILE, a managed identity).",
+        secret=True,
+    )
+    storage_azure_tenant_id: str = option(
+        "wal2lake.storage.azure.tenant.id", "", "Tenant of the application that accesses the storage account."
+    )
+    storage_azure_client_id: str = option(
+        "wal2lake.storage.azure.client.id", "", "Application (service principal) that accesses the storage account."
+    )
+    storage_azure_client_secret: Secret = option(
+        "wal2lake.storage.azure.client.secret", Secret(), "Secret of the application: ${env:NAME}.", secret=True
     )
     changelog_reads: bool = option(
         "wal2lake.changelog.reads",

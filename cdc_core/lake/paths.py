@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from cdc_core.lake.delta.folder import Folder
 from cdc_core.lake.delta.storage import Location, Storage
+from cdc_core.lake.object_stores import for_hadoop
 from cdc_core.schema import TableId
 
 _ESCAPE = "~"
@@ -58,8 +59,8 @@ def name_of(folder: str) -> str:
 class LakePaths:
     """The paths under ``<root>/<prefix>``: lake tables directly, everything else in folders that begin with ``__``.
 
-    ``root`` is a folder or any URI that Hadoop's file systems support; ``prefix`` is ``topic.prefix``, ``storage`` the
-    settings to access the root.
+    ``root`` is a folder, or a URI in one of the object stores (``object_stores``); ``prefix`` is ``topic.prefix``,
+    ``storage`` the settings to access the root.
     """
 
     root: str
@@ -71,10 +72,14 @@ class LakePaths:
         """Make a file in an empty local folder as a commit makes its log entry. Raises LakeError."""
         Folder(folder).create("0.json", b"")
 
+    def refuses_second_commit(self) -> bool:
+        """Whether the object store of the lake refuses a second log entry of one name, by trying. Raises OSError."""
+        return Folder.refuses_second_entry(Location(self.base, self.storage))
+
     @property
     def base(self) -> str:
-        """``<root>/<prefix>``. S3 is s3a, as Hadoop requires; ``delta_uri`` converts it for delta-rs."""
-        root = f"s3a://{self.root[len('s3://') :]}" if self.root.startswith("s3://") else self.root
+        """``<root>/<prefix>`` by the scheme of Hadoop's driver; ``delta_uri`` converts it for delta-rs."""
+        root = for_hadoop(self.root, self.storage.azure)
         return f"{root.rstrip('/')}/{self.prefix if self.prefix.strip('.') else folder(self.prefix)}"
 
     @property

@@ -1,4 +1,4 @@
-"""The log store for S3 as Spark's own compiler makes it, without a store to talk to (that is tests/s3)."""
+"""The log store for S3 as Spark's own compiler makes it, without a store to talk to (that is tests/stores)."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_constraints_have_a_version_of_each_dependency_in_its_range() -> None:
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     versions = {canonicalize_name(name): version for name, version in pins.items()}
     extras = PROJECT["optional-dependencies"]
-    lines = [*PROJECT["dependencies"], *(line for extra in extras if extra != "s3" for line in extras[extra])]
+    lines = [*PROJECT["dependencies"], *(line for extra in extras if extra != "stores" for line in extras[extra])]
     required = [Requirement(line) for line in lines if not line.startswith("wal2lake[")]
     chosen = {str(each): versions.get(canonicalize_name(each.name)) for each in required}
     wrong = [str(each) for each in required if not each.specifier.contains(chosen[str(each)] or "0")]
@@ -104,7 +104,7 @@ def test_the_modules_of_an_extra_are_those_that_it_installs() -> None:
 
     # A code location needs no web server.
     assert {extra: {module.replace(".", "_") for module in modules} for extra, modules in MODULES.items()} == {
-        extra: installed(extra) - {"dagster_webserver"} for extra in extras if extra not in ("dev", "s3")
+        extra: installed(extra) - {"dagster_webserver"} for extra in extras if extra not in ("dev", "stores")
     }
 
 

@@ -45,7 +45,7 @@ ROWS = [
 # Inside the packages that have folders, from the lowest folder (or module) to the highest.
 FLOORS = {
     "cdc_core.lake": [
-        {"delete_modes"},
+        {"delete_modes", "object_stores"},
         {"options", "delete_columns"},
         {"names"},
         {"rows"},

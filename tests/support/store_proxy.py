@@ -1,4 +1,4 @@
-"""An object store as far away as a real one: a relay before an S3 server that delays, counts and fails requests.
+"""An object store as far away as a real one: a relay before its server that delays, counts and fails requests.
 
 with StoreProxy(host, port, seconds=0.03) as store:
     endpoint = store.url
@@ -31,6 +31,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.support.waits import patient
 
 CONNECTIONS = 256
+AZURE_ACCOUNT = "devstoreaccount1"
 _REQUESTS = 500_000
 _HEAD_BYTES = 64 << 10
 _ERROR = b"<Error><Code>%s</Code><Message>A fault of the test.</Message></Error>"
@@ -55,7 +56,7 @@ _AREAS = (("/_delta_log", "log"), ("/deletion_vector_", "vectors"), ("/_change_d
 class Request:
     """A request as it was answered. ``key``: of the object, or the prefix that is listed. ``at``: seconds since 1970.
 
-    ``status`` is 0 if the client got no answer; ``body`` is kept for log entries only.
+    ``status`` is 0 if the client got no answer; ``body`` is kept for log entries only. ``query``: as it was sent.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Request:
     at: float = 0.0
     sent: int = 0
     body: bytes = b""
+    query: str = ""
 
     @property
     def area(self) -> str:
@@ -87,7 +89,7 @@ class _Fault:
 
 
 @dataclass(slots=True)
-class _Message:
+class Message:
     first: bytes
     headers: dict[bytes, bytes] = field(default_factory=dict)
     body: bytes = b""
@@ -100,11 +102,14 @@ class _Message:
 
 
 class StoreProxy:
-    """Relays HTTP on 127.0.0.1:``port`` to a server; each request takes ``seconds`` longer."""
+    """Relays HTTP on 127.0.0.1:``port`` to a server; each request takes ``seconds`` longer.
 
-    def __init__(self, host: str, port: int, seconds: float = 0.0) -> None:
+    ``module``: another one whose process relays.
+    """
+
+    def __init__(self, host: str, port: int, seconds: float = 0.0, module: str = __name__) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.store_proxy", host, str(port), str(seconds)],
+            [sys.executable, "-m", module, host, str(port), str(seconds)],
             stdout=subprocess.PIPE,
             stdin=subprocess.PIPE,
         )
@@ -148,7 +153,7 @@ class StoreProxy:
         self._control("delay", seconds)
 
     def fail(self, kind: str, pattern: str = "", times: int = 1) -> None:
-        """Fail the next ``times`` requests in whose ``KIND key`` the regular expression is found."""
+        """Fail the next ``times`` requests in whose ``KIND key?query`` the regular expression is found."""
         self._control("fail", [kind, pattern, times])
 
     def heal(self) -> int:
@@ -170,7 +175,7 @@ class StoreProxy:
             return bytes(answer.read())
 
 
-class _Relay:
+class Relay:
     """The relay's side. At most CONNECTIONS clients at a time."""
 
     def __init__(self, host: str, port: int, seconds: float) -> None:
@@ -233,7 +238,7 @@ class _Relay:
         await writer.drain()
         return asked.stays
 
-    async def _ask(self, asked: _Message) -> _Message:
+    async def _ask(self, asked: Message) -> Message:
         """Carry a request out; once more if the server has closed a connection that was idle."""
         while True:
             is_fresh = not self._idle
@@ -275,7 +280,7 @@ class _Relay:
 
     def _fault_of(self, request: Request) -> str:
         for fault in self._faults:
-            if fault.left and fault.pattern.search(f"{request.kind} {request.key}"):
+            if fault.left and fault.pattern.search(f"{request.kind} {request.key}?{request.query}"):
                 fault.left -= 1
                 return fault.kind
         return ""
@@ -286,14 +291,14 @@ class _Relay:
         self._done.append(replace(request, status=status, at=time.time()))
 
 
-async def _read_head(reader: asyncio.StreamReader) -> _Message:
+async def _read_head(reader: asyncio.StreamReader) -> Message:
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head[:-4].split(b"\r\n")
     pairs = (line.partition(b":") for line in lines)
-    return _Message(first, {name.strip().lower(): value.strip() for name, _, value in pairs})
+    return Message(first, {name.strip().lower(): value.strip() for name, _, value in pairs})
 
 
-async def _read_body(reader: asyncio.StreamReader, message: _Message, *, is_answer: bool = False) -> bytes:
+async def _read_body(reader: asyncio.StreamReader, message: Message, *, is_answer: bool = False) -> bytes:
     """Return a body without its transfer encoding."""
     if message.headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         parts = []
@@ -308,7 +313,7 @@ async def _read_body(reader: asyncio.StreamReader, message: _Message, *, is_answ
     return await reader.read() if is_answer else b""
 
 
-def _forwarded(asked: _Message) -> bytes:
+def _forwarded(asked: Message) -> bytes:
     kept = [
         name + b": " + value
         for name, value in asked.headers.items()
@@ -318,7 +323,7 @@ def _forwarded(asked: _Message) -> bytes:
     return b"\r\n".join([asked.first, *kept, b"", b""])
 
 
-def _relayed(answer: _Message, is_head: bool) -> bytes:
+def _relayed(answer: Message, is_head: bool) -> bytes:
     _, _, rest = answer.first.partition(b" ")
     kept = [
         name + b": " + value
@@ -336,18 +341,19 @@ async def _answer(writer: asyncio.StreamWriter, status: bytes, body: bytes, stay
     return stays
 
 
-def _request_of(asked: _Message) -> Request:
+def _request_of(asked: Message) -> Request:
     method, target, _ = asked.first.decode("latin-1").split(" ", 2)
     told = urlsplit(target)
     query = parse_qs(told.query, keep_blank_values=True)
-    key = unquote(told.path).lstrip("/").partition("/")[2]
+    # Azure's emulator has the account before the container.
+    key = unquote(told.path).removeprefix(f"/{AZURE_ACCOUNT}").lstrip("/").partition("/")[2]
     kind = method
     if method == "GET" and not key:
         kind, key = "LIST", query.get("prefix", [""])[0]
     is_entry = method == "PUT" and "/_delta_log/" in key and key.endswith(".json")
-    return Request(kind, key, sent=len(asked.body), body=asked.body if is_entry else b"")
+    return Request(kind, key, sent=len(asked.body), body=asked.body if is_entry else b"", query=told.query)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
-    asyncio.run(_Relay(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])).run())
+    asyncio.run(Relay(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])).run())

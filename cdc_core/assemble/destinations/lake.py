@@ -37,10 +37,10 @@ from cdc_core.engine import (
     with_lake_status,
     with_new_senders,
 )
-from cdc_core.errors import ConfigError, TableError
+from cdc_core.errors import ConfigError, StorageError, TableError
 from cdc_core.lsn import Lsn
 from cdc_core.offsets import SlotOffer, StreamEnd
-from cdc_core.postgres import Finding, Source
+from cdc_core.postgres import Finding, Source, bad
 from cdc_core.schema import PgType, TableId, TableSchema
 from cdc_core.selection import TableSelection
 from cdc_core.snapshot import Notifier, OnNotification, SnapshotReport
@@ -94,8 +94,8 @@ class LakeDestination(Destination):
         return len(self._lake.known(tables)) == len(tables)
 
     def place(self) -> Finding:
-        """Whether a commit can be made at the lake's path."""
-        return lake_finding(self._lake.options.lake_path)
+        """Whether a commit can be made at the lake's path. Raises StorageError if its store does not answer."""
+        return lake_finding(self._lake.options.lake_path, self._lake.paths)
 
     def misfits(self, source: Source, tables: Iterable[TableSchema]) -> Iterator[TableError]:
         """Yield why tables cannot be written to the lake."""
@@ -104,7 +104,11 @@ class LakeDestination(Destination):
     def place_findings(self) -> list[Finding]:
         """Whether the lake's folder can be written, and whether Java starts."""
         config = self._context.config
-        return [self.place(), java_finding(config.engine.spark, self._context.spark)]
+        try:
+            place = self.place()
+        except StorageError as error:
+            place = bad("lake", error.message, error.remedy)
+        return [place, java_finding(config.engine.spark, self._context.spark)]
 
     def table_findings(self, *, is_ready: bool) -> list[Finding]:
         """Whether rules, the slot's continuity, columns and keys let a run start."""

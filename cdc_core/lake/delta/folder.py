@@ -15,9 +15,11 @@ import pyarrow as pa
 from cdc_core.errors import LakeError, UnreadableError
 from cdc_core.lake.delta.objects import Objects
 from cdc_core.lake.delta.storage import copies_for, options_for
+from cdc_core.lake.object_stores import for_delta_rs
 
 # Errors of one file or folder; others (network, full disk) concern more than one table.
 NO_ACCESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+_RETRIES_OF_A_TRIAL = 3
 # Of a link: vfat, exFAT and FUSE; SMB and Azure Files.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
@@ -26,7 +28,7 @@ def delta_uri(path: str) -> str:
     """Convert a lake path for delta-rs: a plain local path, or a URI of one of its object stores."""
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
-    return "s3://" + path[len("s3a://") :] if path.startswith("s3a://") else path
+    return for_delta_rs(path)
 
 
 class Folder:
@@ -38,6 +40,15 @@ class Folder:
         self._remote: Objects | None = None
         if "://" in self.uri:
             self._remote = Objects(self.uri, options_for(path, storage) or {}, copies_for(path))
+
+    @classmethod
+    def refuses_second_entry(cls, path: str) -> bool:
+        """Whether a log entry is created only where there is none, in an object store. Leaves nothing behind.
+
+        Raises FileNotFoundError if there is no such bucket or container, OSError of the store otherwise.
+        """
+        trial = Objects(delta_uri(path), options_for(path) or {}, retries=_RETRIES_OF_A_TRIAL)
+        return trial.creates_only_absent(f"__trial/{uuid.uuid4()}.json")
 
     @property
     def is_local(self) -> bool:

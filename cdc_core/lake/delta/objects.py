@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from queue import Full, Queue
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -24,17 +26,22 @@ from cdc_core.lake.delta.side_by_side import giving_way
 WHOLE_BYTES = 8 << 20
 _STORES = 16
 _THREADS = 16
+_PARTS_AT_A_TIME = 4
+_RETRIES = 10
 
 
 class Objects:
     """The objects under ``uri``, by names relative to it. ``options``: as for deltalake. For any thread.
 
-    Errors are those of files: FileNotFoundError; OSError, with the store's text, for all others.
+    Errors are those of files: FileNotFoundError; OSError, with the store's text, for all others. ``retries``: how often
+    a request is tried again.
     """
 
-    def __init__(self, uri: str, options: Mapping[str, str], copies: MachineFolder | None = None) -> None:
+    def __init__(
+        self, uri: str, options: Mapping[str, str], copies: MachineFolder | None = None, retries: int = _RETRIES
+    ) -> None:
         told = urlsplit(uri)
-        self._store = _store(f"{told.scheme}://{told.netloc}", tuple(sorted(options.items())))
+        self._store = _store(f"{told.scheme}://{told.netloc}", tuple(sorted(options.items())), retries)
         self._prefix = unquote(uri.partition("://")[2].partition("/")[2]).strip("/")
         self._copies = copies
 
@@ -55,6 +62,15 @@ class Objects:
         except FileExistsError:
             return False
         return True
+
+    def creates_only_absent(self, name: str) -> bool:
+        """Whether the store refuses a second object of a name that nobody has; leaves none. Raises OSError."""
+        first = uuid.uuid4().bytes
+        try:
+            self.create(name, first)
+            return not self.create(name, b"") and self.get(name) == first
+        finally:
+            self.delete([name])
 
     def get(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
         """Return the bytes of an object from ``offset`` on, or ``size`` of them."""
@@ -103,9 +119,20 @@ class Objects:
         import obstore
 
         keys = [self._key(name) for name in names]
-        if keys:
+        if not keys:
+            return
+        try:
             with _request():
                 obstore.delete(self._store, keys)
+        except FileNotFoundError:  # Google and Azure tell of one that is gone, and the others may be there
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(self._delete_if_there, keys))
+
+    def _delete_if_there(self, key: str) -> None:
+        import obstore
+
+        with suppress(FileNotFoundError), _request():
+            obstore.delete(self._store, key)
 
     def open_input(self, name: str, size: int | None = None) -> Any:
         """Open an object to be read, by pyarrow. ``size``: its bytes; without it, it is read as a whole."""
@@ -122,11 +149,12 @@ class Objects:
         """Open a new object to be written, by pyarrow. It is there once the file is closed without an error."""
         return _ObjectOutput(self, name)
 
-    def writer(self, name: str) -> Any:
-        """Return obstore's writer of an object in parts."""
+    def upload(self, name: str, parts: Iterator[bytes]) -> None:
+        """Write an object in parts; aborted, so that the store keeps none of them, if ``parts`` or a request fails."""
         import obstore
 
-        return obstore.open_writer(self._store, self._key(name), buffer_size=WHOLE_BYTES)
+        with _request():
+            obstore.put(self._store, self._key(name), parts, chunk_size=WHOLE_BYTES, max_concurrency=_PARTS_AT_A_TIME)
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep a copy of an object that never changes."""
@@ -186,23 +214,35 @@ class _ObjectOutput:
         self._objects, self._name = objects, name
         self._parts: list[bytes] = []
         self._held = self._size = 0
-        self._upload: Any = None
+        self._upload: _Upload | None = None
 
     def __enter__(self) -> Any:
         self._file = pa.PythonFile(self, mode="w")
         return self._file
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is not None:
-            return  # neither an object nor the end of an upload
-        with _request():
-            if self._upload is not None:
-                self._flush()
-                self._upload.close()
-                return
-        content = b"".join(self._parts)
-        self._objects.put(self._name, content)
-        self._objects.keep(self._name, content)
+        if self._upload is not None:
+            self._end(self._upload, is_complete=error is None)
+        elif error is None:
+            content = b"".join(self._parts)
+            self._objects.put(self._name, content)
+            self._objects.keep(self._name, content)
+
+    def _end(self, upload: _Upload, *, is_complete: bool) -> None:
+        try:
+            if is_complete:
+                self._flush(upload)
+            upload.end(is_complete=is_complete)
+        except OSError:
+            # A store refuses to complete an upload again: then the answer to its completion was lost.
+            if not self._is_there():
+                raise
+
+    def _is_there(self) -> bool:
+        try:
+            return self._objects.size(self._name) == self._size
+        except OSError:
+            return False
 
     closed = False
 
@@ -221,24 +261,60 @@ class _ObjectOutput:
         self._held += len(taken)
         self._size += len(taken)
         if self._held > WHOLE_BYTES:
-            with _request():
-                self._upload = self._upload or self._objects.writer(self._name)
-                self._flush()
+            self._upload = self._upload or _Upload(self._objects, self._name)
+            self._flush(self._upload)
         return len(taken)
 
-    def _flush(self) -> None:
-        self._upload.write(b"".join(self._parts))
+    def _flush(self, upload: _Upload) -> None:
+        upload.add(b"".join(self._parts))
         self._parts, self._held = [], 0
 
 
+class _Upload:
+    """An upload in parts by a thread of its own, as obstore asks for the parts, and only so aborts what has failed."""
+
+    def __init__(self, objects: Objects, name: str) -> None:
+        self._parts: Queue[bytes | None] = Queue(1)
+        self._is_complete = False
+        self._pool = ThreadPoolExecutor(1, "wal2lake-upload")
+        self._uploaded = self._pool.submit(objects.upload, name, self._given())
+
+    def add(self, part: bytes | None) -> None:
+        """Upload a part, once the one before it is taken; None ends them. Raises the error of the upload."""
+        with giving_way():
+            while not self._uploaded.done():
+                with suppress(Full):
+                    return self._parts.put(part, timeout=0.2)
+            return self._uploaded.result()
+
+    def end(self, *, is_complete: bool) -> None:
+        """Make the object of the parts, or abort the upload, which then has no error."""
+        self._is_complete = is_complete
+        try:
+            self.add(None)
+            with giving_way():
+                self._uploaded.result()
+        except Exception:
+            if is_complete:
+                raise
+        finally:
+            self._pool.shutdown()
+
+    def _given(self) -> Iterator[bytes]:
+        while (part := self._parts.get()) is not None:
+            yield part
+        if not self._is_complete:
+            raise OSError("the writer of the object has failed")
+
+
 @lru_cache(maxsize=_STORES)
-def _store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
+def _store(root: str, options: tuple[tuple[str, str], ...], retries: int) -> Any:
     """Return the store of a bucket, whose connections all tables in it use."""
     from obstore.store import from_url
 
-    config: Any = {key: value for key, value in options if key != "aws_allow_http"}
-    client: Any = {"allow_http": True} if "aws_allow_http" in dict(options) else {}
-    return from_url(root, config=config, client_options=client)
+    config: Any = {key: value for key, value in options if key != "allow_http"}
+    client: Any = {"allow_http": True} if "allow_http" in dict(options) else {}
+    return from_url(root, config=config, client_options=client, retry_config={"max_retries": retries})
 
 
 @contextmanager

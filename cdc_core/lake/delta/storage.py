@@ -1,4 +1,4 @@
-"""The storage of tables and its settings: one set for both engines, Hadoop's S3A and delta-rs.
+"""The storage of tables and its settings: one set for both engines, Hadoop's drivers and delta-rs.
 
 A path includes its settings (``Location``), so that it can be opened in any process, also in a task. Secrets remain
 references until they are used: they are neither pickled nor in Spark's configuration, which its UI shows, but are set
@@ -13,83 +13,99 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cdc_core.errors import ConfigError
 from cdc_core.lake.delta.machine_folder import MachineFolder
+from cdc_core.lake.object_stores import S3, Azure, Gcs, scheme
 from cdc_core.lake.options import LakeOptions
-from cdc_core.option import Secret
+from cdc_core.option import properties_of
 
+PREFIX = "wal2lake.storage."
 LOG_STORE = ("spark.delta.logStore.s3a.impl", "wal2lake.S3ConditionalLogStore")
 """The setting with which Delta on Spark commits like delta-rs, by conditional PUTs (``spark/s3_log_store``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Settings of an S3 store; empty ones use each engine's own defaults (AWS's environment and roles).
+    """Settings of the object stores, of which a path uses that of its scheme; empty ones use the environment.
 
     ``copies``: a folder of each machine with copies of the lake's recent files, at most ``copies_max_bytes`` of them
     (``objects``); empty for none.
     """
 
-    endpoint: str = ""
-    region: str = ""
-    access_key: str = ""
-    secret_key: Secret = field(default_factory=Secret)
-    path_style: bool = False
+    s3: S3 = field(default_factory=S3)
+    gcs: Gcs = field(default_factory=Gcs)
+    azure: Azure = field(default_factory=Azure)
     copies: str = ""
     copies_max_bytes: int = 0
 
     @classmethod
     def of(cls, options: LakeOptions, copies: str = "") -> Storage:
         """Create the settings from the options."""
-        return cls(
+        s3 = S3(
             options.storage_s3_endpoint,
             options.storage_s3_region,
             options.storage_s3_access_key,
             options.storage_s3_secret_key,
             options.storage_s3_path_style,
-            copies,
-            options.merge_index_max_bytes,
         )
+        gcs = Gcs(options.storage_gcs_endpoint, options.storage_gcs_account_file)
+        azure = Azure(
+            options.storage_azure_endpoint,
+            options.storage_azure_account_name,
+            options.storage_azure_account_key,
+            options.storage_azure_tenant_id,
+            options.storage_azure_client_id,
+            options.storage_azure_client_secret,
+        )
+        return cls(s3, gcs, azure, copies, options.merge_index_max_bytes)
+
+    @classmethod
+    def named(cls, settings: Mapping[str, str]) -> Storage:
+        """Create them from the properties ``wal2lake.storage.*``, given by what follows in their names.
+
+        Raises ConfigError for a name that is none, and for a value that is not valid.
+        """
+        known = {
+            declared.name.removeprefix(PREFIX): (name, declared)
+            for name, declared in properties_of(LakeOptions).items()
+            if declared.name.startswith(PREFIX)
+        }
+        fields = {}
+        for name, value in settings.items():
+            if name not in known:
+                raise ConfigError(f"There is no setting {name} of an object store.", f"Known are {sorted(known)}.")
+            option, declared = known[name]
+            try:
+                fields[option] = declared.parse(value)
+            except ValueError as error:
+                raise ConfigError(f"The setting {name} of an object store is expected to be {error}.") from None
+        return cls.of(LakeOptions(**fields))
 
     @staticmethod
     def spark_settings(path: str) -> dict[str, str]:
-        """Return the settings with which Spark's session must be started for tables under ``path``. Without secrets."""
-        return dict([LOG_STORE]) if is_s3(path) else {}
+        """Return the settings with which Spark's session must be started for tables under ``path``. Without secrets.
+
+        Delta's own log stores for Google and Azure create an entry only where there is none.
+        """
+        return dict([LOG_STORE]) if scheme(path) == "s3" else {}
 
     def reach(self, session: Any, path: str) -> None:
         """Configure a running Spark session to access ``path``; does nothing for other file systems."""
-        if is_s3(path):
+        store = self.store(path)
+        if store is None:
+            return
+        if isinstance(store, S3):
             from cdc_core.spark import install
 
             install(session.sparkContext)
-            hadoop = session.sparkContext._jsc.hadoopConfiguration()
-            for name, value in self.for_hadoop().items():
-                hadoop.set(name, value)
+        hadoop = session.sparkContext._jsc.hadoopConfiguration()
+        for name, value in store.for_hadoop().items():
+            hadoop.set(name, value)
 
-    def for_delta_rs(self) -> dict[str, str]:
-        """Return the storage options of deltalake, with the secret in clear text."""
-        options = {
-            "aws_endpoint_url": self.endpoint,
-            "aws_region": self.region,
-            "aws_access_key_id": self.access_key,
-            "aws_secret_access_key": self.secret_key.reveal(),
-            "aws_allow_http": "true" if self.endpoint.startswith("http://") else "",
-            "aws_virtual_hosted_style_request": "false" if self.path_style else "",
-            # A log entry is created only if it does not exist.
-            "aws_conditional_put": "etag",
-        }
-        return {name: value for name, value in options.items() if value}
-
-    def for_hadoop(self) -> dict[str, str]:
-        """Return the settings of S3A, with the secret in clear text."""
-        settings = {
-            "fs.s3a.endpoint": self.endpoint,
-            "fs.s3a.endpoint.region": self.region,
-            "fs.s3a.access.key": self.access_key,
-            "fs.s3a.secret.key": self.secret_key.reveal(),
-            "fs.s3a.path.style.access": "true" if self.path_style else "",
-            "fs.s3a.connection.ssl.enabled": "false" if self.endpoint.startswith("http://") else "",
-        }
-        return {name: value for name, value in settings.items() if value}
+    def store(self, path: str) -> S3 | Gcs | Azure | None:
+        """Return the settings of the store that ``path`` is in; None for a path in a file system."""
+        stores: dict[str, S3 | Gcs | Azure] = {"s3": self.s3, "gs": self.gcs, "abfss": self.azure}
+        return stores.get(scheme(path))
 
 
 class Location(str):
@@ -110,23 +126,17 @@ class Location(str):
         return Location, (str(self), self.storage, self.owner)
 
 
-def is_s3(path: str) -> bool:
-    """Whether a path is on S3."""
-    return path.startswith(("s3://", "s3a://"))
-
-
 def options_for(path: str, options: Mapping[str, str] | None = None) -> dict[str, str] | None:
     """Return the storage options of deltalake for a path; None if it needs none."""
     if options is not None:
         return dict(options) or None
-    if isinstance(path, Location) and is_s3(path):
-        return path.storage.for_delta_rs()
-    return None
+    store = path.storage.store(path) if isinstance(path, Location) else None
+    return None if store is None else store.for_delta_rs() or None
 
 
 def copies_for(path: str) -> MachineFolder | None:
     """Return this machine's folder of copies of a path's files; None if there is none, and for a local path."""
-    if isinstance(path, Location) and is_s3(path) and path.storage.copies:
+    if isinstance(path, Location) and path.storage.copies and path.storage.store(path) is not None:
         return _folder(path.storage.copies, path.storage.copies_max_bytes)
     return None
 

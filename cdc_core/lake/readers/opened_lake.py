@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from cdc_core.errors import LakeError
+from cdc_core.errors import ConfigError, LakeError
 from cdc_core.lake.delta.storage import Storage
 from cdc_core.lake.epochs import scope_of
+from cdc_core.lake.object_stores import parse_lake_path
 from cdc_core.lake.paths import LakePaths, name_of
 from cdc_core.lake.readers.consistent_tables import ConsistentTables
 from cdc_core.lake.readers.table_at_version import TableAtVersion
@@ -63,9 +64,13 @@ class OpenedLake:
 def open_lake(path: str | os.PathLike[str], storage: Storage | None = None) -> OpenedLake:
     """Open the lake at ``<wal2lake.lake.path>/<topic.prefix>``. Raises LakeError if wal2lake has written none there.
 
-    ``storage`` are the settings of S3; without them AWS's environment and roles are used.
+    ``storage`` are the settings of object stores; without them the environment's credentials are used. Raises
+    ConfigError for a path in a store that is not supported.
     """
-    text = os.fspath(path).rstrip("/")
+    try:
+        text = parse_lake_path(os.fspath(path)).rstrip("/")
+    except ValueError as error:
+        raise ConfigError(f"The lake's path {os.fspath(path)!r} is not valid.", f"Expected is {error}.") from None
     if "://" not in text:
         text = os.path.abspath(text)
     root, _, prefix = text.rpartition("/")

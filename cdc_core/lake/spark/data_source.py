@@ -11,8 +11,8 @@ Options
     allrows       true: also rows that the source no longer has (delete modes soft and history)
     changes       true: change events in place of the table's rows; required for a stream
     startinglsn   changes after this LSN of the present epoch; default all that are kept
-    s3.endpoint, s3.region, s3.access.key, s3.secret.key, s3.path.style
-                  as the properties ``wal2lake.storage.s3.*``
+    s3.*, gcs.*, azure.*
+                  as the properties ``wal2lake.storage.*``; s3.endpoint is ``wal2lake.storage.s3.endpoint``
 
 A stream's offset is a position of the changelog (epoch and commit LSN) with the changelog's id, so a query continues
 from its checkpoint with the first change that it did not read. Each change is in one micro-batch, whole transactions of
@@ -37,13 +37,10 @@ from cdc_core.lake.readers.opened_lake import OpenedLake, open_lake
 from cdc_core.lake.readers.table_at_version import TableAtVersion
 from cdc_core.lake.readers.table_changes import ChangePosition, TableChanges
 from cdc_core.lsn import Lsn
-from cdc_core.option import Secret
 
 FORMAT = "wal2lake"
-_OPTIONS = {
-    *("path", "table", "at", "allrows", "changes", "startinglsn"),
-    *("s3.endpoint", "s3.region", "s3.access.key", "s3.secret.key", "s3.path.style"),
-}
+_OPTIONS = {"path", "table", "at", "allrows", "changes", "startinglsn"}
+_STORES = ("s3.", "gcs.", "azure.")
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,12 @@ class SourceOptions:
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Take a query's options. Raises ConfigError if one is unknown or missing, or they exclude each other."""
         by_name = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(by_name) - _OPTIONS)
+        unknown = sorted(name for name in set(by_name) - _OPTIONS if not name.startswith(_STORES))
         if unknown:
-            raise ConfigError(f"Unknown option {unknown[0]} of format {FORMAT}.", f"Known are {sorted(_OPTIONS)}.")
+            raise ConfigError(
+                f"Unknown option {unknown[0]} of format {FORMAT}.",
+                f"Known are {sorted(_OPTIONS)}, s3.*, gcs.* and azure.*.",
+            )
         for name in ("path", "table"):
             if not by_name.get(name):
                 raise ConfigError(f"Format {FORMAT} needs {name}.", "Set the option, or give load() the lake's path.")
@@ -76,12 +76,8 @@ class SourceOptions:
 
     def lake(self) -> OpenedLake:
         """Open the lake. Raises LakeError."""
-        endpoint, region, key, secret = (
-            self.given.get(f"s3.{name}", "") for name in ("endpoint", "region", "access.key", "secret.key")
-        )
-        return open_lake(
-            self.given["path"], Storage(endpoint, region, key, Secret(secret), self._flag("s3.path.style"))
-        )
+        settings = {name: value for name, value in self.given.items() if name.startswith(_STORES)}
+        return open_lake(self.given["path"], Storage.named(settings))
 
     def table(self) -> TableAtVersion:
         """The table at the requested round. Raises LakeError."""

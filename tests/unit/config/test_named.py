@@ -40,6 +40,9 @@ snapshot.select.statement.overrides.SCHEMA.TABLE signal.enabled.channels signal.
 custom.metric.tags signal.kafka.bootstrap.servers signal.kafka.groupId signal.consumer.* wal2lake.signal.actions
 notification.enabled.channels notification.sink.topic.name wal2lake.lake.path wal2lake.storage.s3.endpoint
 wal2lake.storage.s3.region wal2lake.storage.s3.access.key wal2lake.storage.s3.secret.key
+wal2lake.storage.gcs.endpoint wal2lake.storage.gcs.account.file wal2lake.storage.azure.endpoint
+wal2lake.storage.azure.account.name wal2lake.storage.azure.account.key wal2lake.storage.azure.tenant.id
+wal2lake.storage.azure.client.id wal2lake.storage.azure.client.secret
 wal2lake.lake.catalog.database bootstrap.servers producer.* admin.* topic.creation.* offsets.storage.topic
 wal2lake.quality.rules.path wal2lake.quality.docs.path wal2lake.quality.docs.url wal2lake.sinks wal2lake.state.path
 wal2lake.spark.NAME wal2lake.snapshot.schedule wal2lake.snapshot.schedule.timezone wal2lake.maintenance.schedule

@@ -52,7 +52,10 @@ WRONG = (
     "a.b.c", "a.b:c", 'a."b', "%s", "${env:X", "${env:WAL2LAKE_NO_SUCH_VARIABLE}", "a\0b", "a\nb", "a=b", "public.t: (",
     "61 * * * *", "١",
 )  # fmt: skip
-SECRETS = ("database.password", "database.sslpassword", "wal2lake.storage.s3.secret.key")
+SECRETS = (
+    *("database.password", "database.sslpassword", "wal2lake.storage.s3.secret.key"),
+    *("wal2lake.storage.azure.account.key", "wal2lake.storage.azure.client.secret"),
+)
 
 
 def uses(config):
@@ -67,7 +70,9 @@ def uses(config):
     load_actions(config.signals.signal_actions)
     config.snapshot.statement_of(TABLE.id)
     config.lake.delete_modes.of(TABLE.id)
-    Storage.of(config.lake).for_delta_rs()
+    storage = Storage.of(config.lake)
+    for store in (storage.s3, storage.gcs, storage.azure):
+        store.for_delta_rs()
     place(config.postgres)
     connection_string(config.postgres)
     rule_for(config.postgres.replica_identity_autoset_values, TABLE.id)

@@ -6,7 +6,7 @@ from cdc_core.catalogs.glue import GlueCatalog
 from cdc_core.outbox import DeliveryError
 from tests.support.catalogs import LAKE, changed, entry, keeps_its_promises, leaves_others_alone
 
-pytestmark = pytest.mark.s3
+pytestmark = pytest.mark.stores
 
 
 @pytest.fixture

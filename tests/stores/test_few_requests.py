@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,19 +23,12 @@ from cdc_core.lake.slice.upkeep import UpkeepOrder, UpkeepTask
 from cdc_core.lake.stores.staged_rows import StagedRows
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
-from tests.support.s3 import Bucket
+from tests.support.object_stores import Bucket
 from tests.support.store_proxy import StoreProxy
 
-pytestmark = [pytest.mark.s3, pytest.mark.slow]
+pytestmark = [pytest.mark.stores, pytest.mark.slow]
 
 IDS = pa.schema([("id", pa.int64())])
-
-
-@pytest.fixture
-def store(bucket: Bucket) -> Iterator[StoreProxy]:
-    host, port = bucket.endpoint.removeprefix("http://").split(":")
-    with StoreProxy(host, int(port)) as proxy:
-        yield proxy
 
 
 @pytest.fixture

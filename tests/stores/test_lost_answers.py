@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable as Reader
 from deltalake import QueryBuilder
 
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.storage import Location
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.compaction import compact
-from tests.s3.test_s3 import CHANGES, SCHEMA, TABLES, read, source
-from tests.support.s3 import Bucket
+from tests.stores.test_kill import CHANGES, SCHEMA, TABLES, read, source
+from tests.support.object_stores import Bucket
 from tests.support.store_proxy import CUT, LOSE, LOSE_500, REFUSE, StoreProxy
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.s3, pytest.mark.slow]
+pytestmark = [pytest.mark.stores, pytest.mark.slow]
 
 IDS = pa.schema([("id", pa.int64())])
 STEPS = {
@@ -33,20 +31,12 @@ STEPS = {
 }
 
 
-@pytest.fixture
-def store(bucket: Bucket) -> Iterator[StoreProxy]:
-    host, port = bucket.endpoint.removeprefix("http://").split(":")
-    with StoreProxy(host, int(port)) as proxy:
-        yield proxy
-
-
 def table(bucket: Bucket, store: StoreProxy, name: str) -> DeltaTable:
     return DeltaTable.create(Location(bucket.path(name), bucket.by(store.url).storage), IDS, {})
 
 
 def ids(bucket: Bucket, name: str) -> list[int]:
-    opened = Reader(f"s3://{bucket.name}/{name}", storage_options=bucket.storage.for_delta_rs())
-    found = QueryBuilder().register("t", opened).execute("select id from t order by id").read_all()
+    found = QueryBuilder().register("t", bucket.table(name)).execute("select id from t order by id").read_all()
     return [int(each) for each in pa.table(found).column("id").to_pylist()]
 
 
@@ -89,14 +79,13 @@ def test_of_two_writers_one_makes_a_version_also_if_its_answer_is_lost(bucket, s
 
 def positions(bucket: Bucket, name: str) -> Counter[tuple[Any, ...]]:
     """How often each change is in a changelog."""
-    options = bucket.storage.for_delta_rs()
-    opened = Reader(f"s3://{bucket.name}/lake/test/__changelog/public/{name}", storage_options=options)
+    opened = bucket.table(f"lake/test/__changelog/public/{name}")
     found = QueryBuilder().register("t", opened).execute("select __commit_lsn, __tx_index from t").read_all()
     return Counter(tuple(row.values()) for row in pa.table(found).to_pylist())
 
 
 def test_a_run_writes_each_change_once_whichever_answer_is_lost(pg, program, bucket, store, connector_file):
-    database = pg.database("s3_lost")
+    database = pg.database(f"{bucket.kind}_lost")
     pg.execute(database, SCHEMA)
     file = connector_file(database, bucket.by(store.url), **{"wal2lake.merge.rewrite.max.bytes": "12000"})
 
