@@ -45,8 +45,8 @@ _OWN = ("spark.local.dir", "spark.sql.warehouse.dir")
 _started: list[bool] = []
 # An entry for each Java process of this process that was lost.
 _lost: list[bool] = []
-# Held by the thread that starts Java or a context, or forgets a lost one; the others wait for the result.
-_changing = threading.RLock()
+# Held by the thread that starts Java or a context; the others wait for the result.
+_starting = threading.Lock()
 
 
 def spark_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -117,11 +117,12 @@ def get_context(extra: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def _lazy_session(extra: Mapping[str, str] | None) -> LazySession:
-    with _changing:
+    with _starting:
         return _started_session(extra)
 
 
 def _started_session(extra: Mapping[str, str] | None) -> LazySession:
+    _forget_lost()
     settings = spark_conf(extra)
     check_programs(settings["spark.master"].startswith("local"))
     conf = SparkConf()
@@ -186,15 +187,6 @@ class JavaWatch:
         """Return the error for a Java process that no longer answers; None if ``error`` has another reason."""
         return spark_lost(error, is_lost=len(_lost) > self._lost_before or _is_lost())
 
-    @staticmethod
-    def forget() -> None:
-        """Forget a session whose Java process has ended, so that the next one starts another."""
-        with _changing:
-            if _is_lost():
-                _lost.append(True)
-                SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
-                SparkSession._instantiatedSession = None
-
 
 def _is_lost() -> bool:
     """Whether the Java process of this process's session has ended, or does not answer.
@@ -212,6 +204,14 @@ def _is_lost() -> bool:
     except (Py4JError, OSError):
         return True
     return False
+
+
+def _forget_lost() -> None:
+    """Forget a session whose Java process has ended, so that another one is started."""
+    if _is_lost():
+        _lost.append(True)
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
 
 
 def _quiet_accumulators() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+
+from pyspark import SparkContext
 
 from cdc_core.connector_threads import ConnectorThread, current_connector
 from cdc_core.errors import ConfigError, SparkLostError
@@ -16,6 +18,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _pool = threading.local()
+_REMEDY = "Check the memory of this machine."
 
 
 def run_tasks(
@@ -43,25 +46,38 @@ def run_tasks(
                 yield [work(item) for item in part] if of_group is None else of_group(work, part)
 
     context = spark.sparkContext
-    with received(doing):
+    with received(doing), _while_present(context):
         _enter_pool(context)
         results = context.parallelize([tuple(group) for group in groups], len(groups)).mapPartitions(run)
         return [result for part in results.collect() for result in part]
 
 
 def _enter_pool(context: Any) -> None:
-    """Run this thread's jobs in the pool of its connector (``spark.scheduler.mode``).
-
-    Raises SparkLostError if another thread has replaced the context, whose Java process was lost.
-    """
-    from pyspark import SparkContext
-
-    if SparkContext._active_spark_context not in (None, context):
-        raise SparkLostError("Spark's Java process was replaced.", "Check the memory of this machine.")
+    """Run this thread's jobs in the pool of its connector (``spark.scheduler.mode``)."""
     entered = (context, current_connector())
     if getattr(_pool, "entered", (context, "")) != entered:  # Spark keeps a thread's properties
         context.setLocalProperty("spark.scheduler.pool", entered[1] or None)
         _pool.entered = entered
+
+
+@contextmanager
+def _while_present(context: Any) -> Iterator[None]:
+    """Raise SparkLostError if the context is not the process's, or is no more when the block fails.
+
+    Another thread forgets a context whose Java process was lost, and starts the next one. What PySpark does in between
+    with a part of each is an error of any kind.
+    """
+    _require_present(context)
+    try:
+        yield
+    except Exception:
+        _require_present(context)
+        raise
+
+
+def _require_present(context: Any) -> None:
+    if isinstance(context, SparkContext) and SparkContext._active_spark_context is not context:
+        raise SparkLostError("Spark's context was stopped, or its Java process lost.", _REMEDY) from None
 
 
 def start_workers(spark: Any) -> None:

@@ -37,7 +37,7 @@ from cdc_core.engine import (
     WaitingRun,
     is_retried,
 )
-from cdc_core.errors import CdcError, SparkLostError, UnknownHostError, UnreachableError
+from cdc_core.errors import CdcError, UnknownHostError, UnreachableError
 from cdc_core.lsn import Lsn
 from cdc_core.observe import ConnectorMetrics
 from cdc_core.postgres import answers, known_error, place
@@ -174,8 +174,6 @@ class Service:
             return False
         self._was_interrupted = True
         sessions.forsake()
-        if isinstance(error, SparkLostError):
-            self._java.forget()
         self._note_waiting(error)
         seconds = self._backoff.seconds(self._retries)
         self._retries += 1

@@ -42,7 +42,7 @@ class Stub:
             raise self._faults.pop(0)
         on_start()
         if until == Until():
-            assert self._stop.wait(patient(60))
+            assert self._stop.wait(patient(20))
         return DONE
 
 
@@ -95,7 +95,7 @@ class Trial:
 
     def end(self):
         self.stop.set()
-        self.thread.join(patient(60))
+        self.thread.join(patient(20))
         assert not self.thread.is_alive()
         return self.result
 
@@ -112,7 +112,7 @@ def test_a_failed_connector_starts_again_while_others_run(trial):
     a, b = trial.file("a"), trial.file("b")
     trial.faults["b"] = [LOST, LOST, ValueError("a row's value")]
     trial.open(a, b).start()
-    wait_until(lambda: sorted(trial.streams) == ["a", "b"], 60, "both streams")
+    wait_until(lambda: sorted(trial.streams) == ["a", "b"], 20, "both streams")
     assert [(name, error, seconds) for name, error, seconds in trial.failed[:2]] == [
         ("b", LOST, 0.01),
         ("b", LOST, 0.02),
@@ -127,7 +127,7 @@ def test_status_and_health_show_a_failed_connector_until_it_starts_again(trial, 
     trial.faults["b"] = [LOST]
     trial.open(a, b).start()
     file = WaitingFile(trial.folder / "state", "b", "b")
-    waiting = wait_until(file.read, 60, "the file")
+    waiting = wait_until(file.read, 20, "the file")
     assert (waiting.cause, waiting.remedy, waiting.retries) == (LOST.message, LOST.remedy, 1)
     failed = next(member for member in trial.group._members if member.name == "b")
     assert failed.metrics.health().state == "failed" and failed.metrics.health().cause == LOST.message
@@ -138,7 +138,9 @@ def test_status_and_health_show_a_failed_connector_until_it_starts_again(trial, 
 def test_a_group_in_which_nothing_runs_ends(trial, monkeypatch):
     monkeypatch.setattr(group, "_FIRST_SECONDS", 600.0)
     trial.faults |= {"a": [LOST], "b": [LOST]}
-    assert trial.open(trial.file("a"), trial.file("b")).run() is False
+    trial.open(trial.file("a"), trial.file("b")).start()
+    trial.thread.join(patient(20))
+    assert not trial.thread.is_alive() and trial.result is False
     assert sorted(name for name, *_ in trial.failed) == ["a", "b"]
 
 
@@ -151,22 +153,22 @@ def test_a_group_with_limits_starts_nothing_again(trial):
 def test_a_file_that_is_not_valid_fails_alone_and_is_read_again(trial):
     a, b = trial.file("a"), trial.file("b", **{"snapshot.mode": "sometimes"})
     trial.open(a, b).start()
-    wait_until(lambda: trial.failed and trial.streams, 60, "a failure and a stream")
+    wait_until(lambda: trial.failed and trial.streams, 20, "a failure and a stream")
     name, error, _ = trial.failed[0]
     assert name == str(b) and isinstance(error, ConfigError) and "snapshot.mode" in error.message
     trial.file("b")
-    wait_until(lambda: "b" in trial.streams, 60, "the corrected one")
+    wait_until(lambda: "b" in trial.streams, 20, "the corrected one")
     assert trial.end() is True and sorted(trial.ended) == ["a", "b"]
 
 
 def test_a_corrected_file_must_fit_the_running_ones(trial):
     a, b = trial.file("a"), trial.file("b", **{"snapshot.mode": "sometimes"})
     trial.open(a, b).start()
-    wait_until(lambda: trial.failed and trial.streams, 60, "a failure and a stream")
+    wait_until(lambda: trial.failed and trial.streams, 20, "a failure and a stream")
     trial.file("b", **{"slot.name": "a"})
-    wait_until(lambda: "same slot.name" in str(trial.failed[-1][1]), 60, "the refusal")
+    wait_until(lambda: "same slot.name" in str(trial.failed[-1][1]), 20, "the refusal")
     trial.file("b")
-    wait_until(lambda: "b" in trial.streams, 60, "the corrected one")
+    wait_until(lambda: "b" in trial.streams, 20, "the corrected one")
     assert trial.end() is True and trial.ended.count("a") == 1
 
 
