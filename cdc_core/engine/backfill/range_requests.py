@@ -15,7 +15,6 @@ import uuid
 from concurrent.futures import Future
 from dataclasses import replace
 
-from cdc_core.engine.backfill.pace import Pace
 from cdc_core.engine.backfill.staged_writes import MAX_TRIES, StagedWrites
 from cdc_core.engine.backfill.stored import StoredProgress
 from cdc_core.errors import CdcError, LockedError, OlderTransactionsError, TransientError
@@ -38,7 +37,24 @@ _log = logging.getLogger(__name__)
 
 # Ranges that are to be read next, or are staged and not written yet, in addition to those that are being read.
 _AHEAD = 2
+RETRY_SECONDS = 1.0
 _ENDED = (ScanStatus.UNKNOWN_SCHEMA, ScanStatus.NO_PRIMARY_KEY)
+
+
+class Pace:
+    """When the next attempt to read rows is due, after one that failed for now."""
+
+    def __init__(self) -> None:
+        self._retry_at = float("-inf")
+
+    @property
+    def may_try(self) -> bool:
+        """Whether something may be read."""
+        return time.monotonic() >= self._retry_at
+
+    def wait(self) -> None:
+        """Read nothing for a moment."""
+        self._retry_at = time.monotonic() + RETRY_SECONDS
 
 
 class RangeRequests:
@@ -74,6 +90,11 @@ class RangeRequests:
         unreadable = self._locked | self._writes.held
         waits = self._is_held or (progress.current is not None and progress.current.table in unreadable)
         return (bool(progress.queue) and not progress.paused and not waits) or bool(self._moved)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether rows that moved are being read."""
+        return bool(self._moved)
 
     def changed(self, signal: tuple[int, int] | None = None) -> None:
         """Follow a changed queue, and store it; ``signal`` is the position of the last processed signal."""

@@ -25,8 +25,7 @@ from typing import Protocol
 from cdc_core import failpoints
 from cdc_core.engine.backfill import blocking, staged_writes
 from cdc_core.engine.backfill.blocking import BlockingSnapshots
-from cdc_core.engine.backfill.pace import Pace
-from cdc_core.engine.backfill.range_requests import RangeRequests
+from cdc_core.engine.backfill.range_requests import Pace, RangeRequests
 from cdc_core.engine.backfill.staged_writes import StagedWrites, Wrote
 from cdc_core.engine.backfill.stored import StoredProgress
 from cdc_core.errors import CdcError
@@ -89,6 +88,12 @@ class LakeSnapshots:
         """Whether rows are to be read or written, unless the table is paused, being re-read, or cannot be read yet."""
         return self._requests.is_busy or self._writes.is_busy or bool(self._stored.now.progress.blocking)
 
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no row is requested, staged, or to be read again."""
+        state = self._stored.now
+        return not (state.progress.queue or state.searches or self._writes.has_any or self._requests.has_moved)
+
     def note(self, signals: Sequence[SignalRow]) -> None:
         """Process the signals of a batch before its position is confirmed."""
         last = self._stored.now.signal
@@ -113,6 +118,8 @@ class LakeSnapshots:
         if self._queue.progress.blocking and self._pace.may_try:
             self._read_at_once(lake)
         self._writes.look()
+        if self._is_idle:
+            return False
         wrote = self._writes.write(lake, passed)
         if wrote is not None:
             self._note_written(wrote)

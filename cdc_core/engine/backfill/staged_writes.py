@@ -112,6 +112,11 @@ class StagedWrites:
         return sorted(self._known.values(), key=lambda staged: (staged.facts.reached, staged.facts.id))
 
     @property
+    def has_any(self) -> bool:
+        """Whether a range is staged, or being read again."""
+        return bool(self._known or self._again)
+
+    @property
     def is_busy(self) -> bool:
         """Whether a range is staged whose table is not held, or is to be read again."""
         known = self._known.values()

@@ -6,7 +6,7 @@ Error texts contain names of fields, never their values: a signal comes from a t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -102,22 +102,8 @@ def read_line(line: str) -> Signal:
 
 def action_of(signal: Signal) -> Action | None:
     """Return the action of a signal; None for a type that is not one of wal2lake's. Raises MalformedSignalError."""
-    data = signal.data
-    match signal.type:
-        case "execute-snapshot":
-            return _execute(data)
-        case "stop-snapshot":
-            _only_incremental(data)
-            return StopSnapshot(_patterns(data) if data.get("data-collections") is not None else ())
-        case "pause-snapshot":
-            _only_incremental(data)
-            return PauseSnapshot()
-        case "resume-snapshot":
-            _only_incremental(data)
-            return ResumeSnapshot()
-        case "log":
-            return Log(_text(data, "message"))
-    return None
+    make = _ACTIONS.get(signal.type)
+    return None if make is None else make(signal.data)
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -142,6 +128,34 @@ def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
     if key is not None and not isinstance(key, str):
         raise MalformedSignalError("its surrogate-key is not a string")
     return ExecuteSnapshot(patterns, _kind(data), tuple(conditions), _trimmed(key or ""))
+
+
+def _stop(data: Mapping[str, Any]) -> StopSnapshot:
+    _only_incremental(data)
+    return StopSnapshot(_patterns(data) if data.get("data-collections") is not None else ())
+
+
+def _pause(data: Mapping[str, Any]) -> PauseSnapshot:
+    _only_incremental(data)
+    return PauseSnapshot()
+
+
+def _resume(data: Mapping[str, Any]) -> ResumeSnapshot:
+    _only_incremental(data)
+    return ResumeSnapshot()
+
+
+def _log(data: Mapping[str, Any]) -> Log:
+    return Log(_text(data, "message"))
+
+
+_ACTIONS: dict[str, Callable[[Mapping[str, Any]], Action]] = {
+    "execute-snapshot": _execute,
+    "stop-snapshot": _stop,
+    "pause-snapshot": _pause,
+    "resume-snapshot": _resume,
+    "log": _log,
+}
 
 
 def _patterns(data: Mapping[str, Any]) -> tuple[str, ...]:

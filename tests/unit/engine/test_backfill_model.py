@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_core.engine.backfill import pace, staged_writes
+from cdc_core.engine.backfill import range_requests as pace
+from cdc_core.engine.backfill import staged_writes
 from cdc_core.errors import (
     CdcError,
     RereadNeededError,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cdc_core.engine.backfill import pace, staged_writes
+from cdc_core.engine.backfill import range_requests as pace
+from cdc_core.engine.backfill import staged_writes
 from cdc_core.engine.backfill.staged_writes import MAX_TRIES
 from cdc_core.errors import (
     LimitExceededError,
