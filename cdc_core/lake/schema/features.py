@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import pyarrow as pa
 
@@ -182,6 +183,8 @@ def enabled(lake: DeltaTable, features: Iterable[DeltaFeature]) -> Definition:
                 definition = definition.with_row_tracking()
             case DeltaFeature.CHANGE_FEED:
                 definition = definition.with_change_feed()
+            case _:
+                assert_never(feature)
     return definition
 
 

@@ -13,7 +13,7 @@ import pytest
 from cdc_core.config.connector import from_entries
 from cdc_core.errors import ConfigError, TableError
 from cdc_core.lake.apply.changes import apply, prepare
-from cdc_core.lake.delete_columns import as_live
+from cdc_core.lake.delete_columns import COLUMNS, as_live, live_column, mode_of
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes, check_key
 from cdc_core.lake.delta.row_count import row_count
 from cdc_core.lake.delta.table import DeltaTable
@@ -179,3 +179,11 @@ def test_a_column_that_is_added_has_its_default_in_every_row(tmp_path: Path, mod
     for key, row in {row["k"]: row for row in lake_rows(lake.path)}.items():
         assert (row.pop("fresh"), row.pop("large")) == (7, before[key].pop("big"))
         assert row == before[key]
+
+
+@pytest.mark.parametrize("mode", DeleteMode)
+def test_each_mode_has_columns_a_property_and_a_mark_of_its_rows(mode: DeleteMode) -> None:
+    columns = [field.name for field in COLUMNS[mode]]
+    assert mode_of(columns) is mode
+    assert live_column(mode) in {None, *columns}
+    assert options(**{mode.value: "public.t"}).of(TableId("public", "t")) is mode

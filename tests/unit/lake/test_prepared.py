@@ -11,7 +11,7 @@ import pytest
 from cdc_core.errors import TableError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.typing_plan import TypingPlan
-from cdc_core.lake.schema.features import FeaturePolicy
+from cdc_core.lake.schema.features import FeaturePolicy, announce, enabled, features_on
 from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.slice.lake_tables import LakeTables
 from cdc_core.schema import DeltaFeature
@@ -74,3 +74,14 @@ def test_a_table_that_was_removed_is_created_again(prepare: Any, tmp_path: Path)
     made = prepare().lake
     assert made.identity != lake.identity and deltalake.DeltaTable.is_deltatable(lake.path)
     assert pa.schema(made.schema).equals(lake.schema)
+
+
+@pytest.mark.parametrize("feature", DeltaFeature)
+def test_each_feature_can_be_enabled_and_is_announced(
+    prepare: Any, feature: DeltaFeature, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = prepare(LakeTables(0)).lake
+    lake.commit(definition=enabled(lake, [feature]))
+    assert features_on(lake) == {feature}
+    announce("public.t", [feature])
+    assert f"Delta table feature {feature.value} was enabled" in caplog.text
