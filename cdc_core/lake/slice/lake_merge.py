@@ -330,11 +330,11 @@ class LakeMerge:
 
         None if what waits there exceeds the size of a part; nothing was written then.
         """
-        is_concerned = merge.waiting or (judged is not None and judged.refused is not None)
-        if is_concerned:
-            self._prove(lake, merge)
-        quarantine, waited = self.quarantine(lake, merge), None
-        places = quarantine.places if is_concerned else None
+        if not merge.waiting and (judged is None or judged.refused is None):
+            return Filtered(changes, changes.slice(0, 0))
+        self._prove(lake, merge)
+        quarantine = self.quarantine(lake, merge)
+        places, waited = quarantine.places, None
         if merge.replay is not None and merge.replay.drop:
             filtered = quarantine.dropped(places)
         else:
