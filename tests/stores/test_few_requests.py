@@ -258,6 +258,8 @@ def test_checkpoints_are_made_of_what_the_workers_have_written(place, store):
     entries = [key for key in keys if key.startswith("GET") and "_delta_log" in key and key not in checkpoints]
     assert len(entries) <= 2, entries
     assert len(checkpoints) <= 10, checkpoints
+    log = table.shared
+    assert log is not None and [number for number in range(40) if log.has(number)] == [*range(30, 40)]
     other = other_program(place)
     assert other.version == 39 and other.txn("a") == 39
     assert ids(place) == sorted(each for file in workers[1].files for each in table.read(file).column("id").to_pylist())
