@@ -23,7 +23,7 @@ from cdc_core.lake.maintenance.moving import MovedPart, move
 from cdc_core.lake.maintenance.wear import PASS_BYTES, worn, worn_parts
 from cdc_core.lake.schema.lake_schema import phase
 
-_SMALLEST = 64 << 10
+_SMALLEST = _WORN_BYTES = 64 << 10
 _FACTOR = 8
 _CLASSES = 3
 _FILES, _MIN, _MAX = 16, 8, 20
@@ -139,7 +139,7 @@ def maintain_briefly(table: DeltaTable, since: int, history_minutes: int, key: S
         waits = not _is_brief(_chosen(table.files, enough, None, PASS_BYTES))
         if not waits:
             compact(table, enough, key=key)
-    if due := worn(table.files):
+    if due := _worn(table):
         # A vector of many rows is a request more in each round, if the log is in an object store.
         waits = waits or not (_is_brief(due) and renew(table, key=key))
     _clean_in_turn(table, since, history_minutes)
@@ -152,7 +152,7 @@ def maintain_behind(table: DeltaTable, key: Sequence[str] = ()) -> bool:
     A round may have asked for it because of few files, as it was the table's turn (``maintain_briefly``).
     """
     done = bool(compact(table, _MIN, key=key)) or renew(table, key=key)
-    return done and (passable(table) or _has_worn(table))
+    return done and (passable(table) or bool(_worn(table)))
 
 
 def _enough(table: DeltaTable, since: int) -> int:
@@ -163,8 +163,12 @@ def _is_brief(files: Sequence[DataFile]) -> bool:
     return sum(file.size for file in files) <= _AT_ONCE_BYTES
 
 
-def _has_worn(table: DeltaTable) -> bool:
-    return bool(worn(table.files))
+def _worn(table: DeltaTable) -> list[DataFile]:
+    """Return the files that rounds have rewritten because of marked rows.
+
+    Smaller ones are not: what the rounds that mark their rows add is as small, and is compacted together with them.
+    """
+    return [file for file in worn(table.files) if file.size >= _WORN_BYTES]
 
 
 def _clean_in_turn(table: DeltaTable, since: int, history_minutes: int) -> None:

@@ -168,6 +168,7 @@ def test_long_passes_are_left_to_a_task_beside_the_rounds(tmp_path: Path, monkey
 
 @pytest.mark.slow
 def test_short_passes_are_made_by_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_WORN_BYTES", 0)
     monkeypatch.setattr(ways, "MARK_BYTES", 0)
     source, one = SourceTable(5, 100), merger(tmp_path)
     source.next_transaction(300, only_inserts=True)
@@ -179,6 +180,22 @@ def test_short_passes_are_made_by_the_round(tmp_path: Path, monkeypatch: pytest.
         assert not worn(files) and len(files) <= 24
     assert plain(one.rows) == plain(source.rows)
     assert any(file.live < file.rows for file in files)
+
+
+@pytest.mark.slow
+def test_small_worn_files_are_left_to_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "MARK_BYTES", 0)
+    source, one = SourceTable(5, 100), merger(tmp_path)
+    source.next_transaction(300, only_inserts=True)
+    one.snapshot(1, source.snapshot())
+    begun, was_worn = one.held(one.lake).version, False
+    for _ in range(30):
+        one.append(source.next_transaction(20), source.lsn)
+        assert one.merge(source.lsn, token=1).upkeep == ()
+        was_worn |= bool(worn(one.held(one.lake).files))
+    # A commit a round, one that allows marks, and a compaction every sixteenth round or as it is the table's turn.
+    assert was_worn and one.held(one.lake).version - begun <= 30 + 1 + 4
+    assert plain(one.rows) == plain(source.rows)
 
 
 def test_a_slice_waits_for_slow_indexes_and_then_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
