@@ -36,6 +36,7 @@ AFTER_APPLY = "after-apply"
 DURING_COMPACTION = "during-compaction"
 AFTER_COMPACTION = "after-compaction"
 DURING_INDEX = "during-index"
+DURING_ROW_COPY = "during-row-copy"
 BEFORE_ROUND_RECORD = "before-round-record"
 DURING_EVOLUTION = "during-evolution"
 AFTER_EVOLUTION = "after-evolution"
@@ -74,6 +75,7 @@ ALL = (
     DURING_COMPACTION,
     AFTER_COMPACTION,
     DURING_INDEX,
+    DURING_ROW_COPY,
     BEFORE_ROUND_RECORD,
     DURING_EVOLUTION,
     AFTER_EVOLUTION,

@@ -45,6 +45,7 @@ class Plan:
     f5_window: int = 100
     f5_seconds: float = 7_200
     f6_runs: int = 5
+    c1_turns: int = 4
     l_rows: int = 10_000_000
     l_tables: int = 20
     l_rate: float = 1_000
@@ -81,6 +82,7 @@ QUICK = Plan(
     f5_window=10,
     f5_seconds=300,
     f6_runs=2,
+    c1_turns=1,
     l_rows=200_000,
     l_tables=5,
     l_rate=500,

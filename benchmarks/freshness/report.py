@@ -63,7 +63,7 @@ def as_text(figures: Mapping[str, Any]) -> str:
 
 
 def _each(figures: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "R1", "S1", "T1", "K1", "K2", *LARGE):
+    for name in ("F1", "F2", "F3", "F4", "F5", "F6", "R1", "C1", "S1", "T1", "K1", "K2", *LARGE):
         found = figures.get(name, [])
         yield from ((name, one) for one in (found if isinstance(found, list) else [found]))
 
@@ -77,6 +77,7 @@ def _goal_lines(name: str, one: Mapping[str, Any]) -> list[str]:
         "F5": _f5,
         "F6": _f6,
         "R1": _r1,
+        "C1": _c1,
         "S1": _s1,
         "T1": _t1,
         "K1": _k1,
@@ -151,6 +152,18 @@ def _r1(one: Mapping[str, Any]) -> Iterator[str]:
     yield _line("R1", f"while one of {rows:,} rows is read again, {seconds:.0f} s", one["during"], "", None)
 
 
+def _c1(one: Mapping[str, Any]) -> Iterator[str]:
+    turns, goal, identity = one["turns"], one["goal"], one["identity"]
+    for number in range(len(turns["with"])):
+        for kind in ("without", "with"):
+            what = f"identity {identity}, turn {number + 1}, {kind} a feed: seconds"
+            yield _line("C1", what, turns[kind][number]["freshness"], "", None)
+    middle, cpu = one["ratios"]["p95"][0], one["ratios"]["cpu_ms_a_change"][0]
+    what = f"identity {identity}, with a feed: p95 × without, median of the turns"
+    yield f"| C1 | {what} | | {_number(middle)} | | ≤ {goal} | {_mark(middle <= goal)} |"
+    yield f"| C1 | identity {identity}, with a feed: the product's CPU × without | {_number(cpu)} | | | | |"
+
+
 def _s1(one: Mapping[str, Any]) -> Iterator[str]:
     wait, asked = one["milliseconds_a_request"], one["requests"]
     what = f"{one['tables']} tables, {one['changes_a_second']:,.0f} changes/s, {wait:g} ms a request: seconds"
@@ -208,6 +221,9 @@ def _large(name: str, one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cpu_lines(name: str, one: Mapping[str, Any]) -> Iterator[str]:
+    for kind, turns in one.get("turns", {}).items():
+        each = ", ".join(_number(turn["cpu_ms_a_change"]) for turn in turns)
+        yield f"| {name} | identity {one['identity']}, {kind} a feed: CPU ms a change, by turn | {each} | |"
     cores, a_round = one.get("cpu_cores", {}), one.get("cpu_seconds_a_round", {})
     for kind in a_round:
         yield f"| {name} | {kind} | {_number(cores.get(kind))} | {_number(a_round[kind])} |"

@@ -25,6 +25,10 @@ Many tables; only if it is asked for:
 
     T1  2,000 tables of which 20 change, against 20 tables that all change
 
+F1 with change data feeds; only if it is asked for:
+
+    C1  F1 without and with feeds of its tables, in turn (``--turns``), with REPLICA IDENTITY FULL and DEFAULT
+
 Large tables under random updates, and what reading them costs afterwards; only if they are asked for:
 
     L1  10 M rows, 1,000 updates/s           L5  20 tables of 2 M rows, 1,000 updates/s together
@@ -54,6 +58,7 @@ from benchmarks.freshness.many_tables import t1
 from benchmarks.freshness.reread import r1
 from benchmarks.freshness.start import f4, f6
 from benchmarks.freshness.under_load import f1, f2, f3
+from benchmarks.freshness.with_feed import c1
 from benchmarks.freshness.with_kafka import k1, k2
 from benchmarks.server import bench_server
 
@@ -62,7 +67,8 @@ KAFKA: dict[str, Callable[[Bench], Any]] = {"K1": k1, "K2": k2}
 STORE: dict[str, Callable[[Bench], Any]] = {"S1": s1}
 MANY: dict[str, Callable[[Bench], Any]] = {"T1": t1}
 LARGE = {name: large_tables.scenario(name) for name in large_tables.NAMES}
-ALL = SCENARIOS | KAFKA | STORE | MANY | LARGE
+FEED: dict[str, Callable[[Bench], Any]] = {"C1": c1}
+ALL = SCENARIOS | FEED | KAFKA | STORE | MANY | LARGE
 
 
 def main() -> int:
@@ -107,12 +113,12 @@ def _arguments() -> argparse.Namespace:
         "--only", type=_names, default=list(SCENARIOS), help="comma-separated: F1,L1 (default all F and R)"
     )
     parser.add_argument("--quick", action="store_true", help="small and short: proves that it runs, measures nothing")
-    parser.add_argument("--seconds", type=float, help="of measured load of F1, F3, K1, K2, T1 and L1 to L7")
+    parser.add_argument("--seconds", type=float, help="of measured load of F1, F3, C1, K1, K2, T1 and L1 to L7")
     parser.add_argument("--warm-up", type=float, help="seconds before, not counted")
     parser.add_argument("--rows", type=int, help="of F3's and L1's table, and of R1's large one")
     parser.add_argument("--tables", type=_numbers, help="of F2, comma-separated: 100,500; of T1, the first")
     parser.add_argument("--rounds", type=int, help="of F5")
-    parser.add_argument("--turns", type=int, help="of F4, and runs of F6")
+    parser.add_argument("--turns", type=int, help="of F4 and C1, and runs of F6")
     parser.add_argument(
         "--set", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="connector property"
     )
@@ -139,6 +145,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         "f5_rounds": arguments.rounds,
         "f4_turns": arguments.turns,
         "f6_runs": arguments.turns,
+        "c1_turns": arguments.turns,
     }
     return replace(QUICK if arguments.quick else Plan(), **{k: v for k, v in given.items() if v is not None})
 

@@ -90,8 +90,8 @@ def _repeated(value: object, kind: pa.DataType, count: int) -> pa.Array:
     return pa.array([value], kind).take(pa.array(np.zeros(count, dtype=np.int64)))
 
 
-def change_rows(count: int, low: int, high: int, fresh: int, turn: int) -> pa.Table:
-    """Change rows of one turn; inserts get ids from ``fresh`` on."""
+def change_rows(count: int, low: int, high: int, fresh: int, turn: int, *, is_full: bool = False) -> pa.Table:
+    """Change rows of one turn; inserts get ids from ``fresh`` on. ``is_full``: with REPLICA IDENTITY FULL."""
     chance = np.random.default_rng(turn)
     op = np.array(["u", "u", "c", "d"])[np.arange(count) % 4]
     ids = chance.integers(low, high, count)
@@ -99,8 +99,9 @@ def change_rows(count: int, low: int, high: int, fresh: int, turn: int) -> pa.Ta
     columns = images(ids, turn)
     gone = pa.array(op == "d")
     after = pa.StructArray.from_arrays(columns, fields=list(ROW), mask=gone)
-    old = [columns[0], *[pa.nulls(count, each.type) for each in list(ROW)[1:]]]
-    before = pa.StructArray.from_arrays(old, fields=list(ROW), mask=pa.array(op != "d"))
+    others = images(ids, -turn % 2**32)[1:] if is_full else [pa.nulls(count, each.type) for each in list(ROW)[1:]]
+    has_none = op == "c" if is_full else op != "d"
+    before = pa.StructArray.from_arrays([columns[0], *others], fields=list(ROW), mask=pa.array(has_none))
     lsn = pa.array(np.full(count, 100 + turn))
     no_names = pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()))
     names = ["__op", "__commit_lsn", "__tx_index", "__lsn", "__xid", "__commit_ts", "__unchanged", "before", "after"]

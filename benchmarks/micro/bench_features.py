@@ -1,11 +1,12 @@
 """What a round costs by the features of its lake table: each of them, and all together, beside a plain table.
 
     python benchmarks/micro/bench_features.py [--rows 1000000] [--changes 1000] [--turns 20] [--mode hard]
+        [--identity full] [--only changeDataFeed]
 
 Equal tables take the same rounds of change rows at random keys (``bench_round``), in turn: what the product does with a
 slice in memory, from its reduction to the commit and the compaction after it. The times are CPU milliseconds of all
-threads, the medians of the rounds but the first. The change data feed is a second copy of every changed row, with the
-row before.
+threads, of the rounds but the first: the medians, and all rounds together, with the files that some of them compact or
+copy. The change data feed is a second copy of every changed row, with the row before.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import pyarrow as pa
 
 from benchmarks.micro.bench_apply import TABLE, change_rows, fill
 from cdc_core.lake.delete_modes import DeleteMode
@@ -52,9 +55,9 @@ class FeaturedTable:
             columns = ("id",) if DeltaFeature.CLUSTERING in features else None
             table.commit(definition=enabled(table, features), clustered_by=columns)
 
-    def round(self, changes: int, rows: int, turn: int) -> None:
+    def round(self, made: pa.Table, turn: int) -> None:
         """Merge the change rows of a turn."""
-        made, since = change_rows(changes, 0, rows, rows + turn * changes, turn), self.table.version
+        since = self.table.version
         began = time.process_time()
         self.writer.write(self.table, Merge(TargetSchema(TABLE), SnapshotInForce(), TABLE, 100 + turn), made, "b", None)
         maintain_after(self.table, since, 0, TABLE.row_key)
@@ -68,26 +71,32 @@ def main() -> None:
     numbers.add_argument("--changes", type=int, default=1_000)
     numbers.add_argument("--turns", type=int, default=20)
     numbers.add_argument("--mode", choices=list(DeleteMode), default=DeleteMode.HARD, type=DeleteMode)
+    numbers.add_argument("--identity", choices=("default", "full"), default="default", help="REPLICA IDENTITY")
+    numbers.add_argument("--only", choices=list(WITH), action="append", help="a table besides the plain one")
     asked = numbers.parse_args()
+    wanted = {name: WITH[name] for name in WITH if name == "plain" or name in (asked.only or WITH)}
     with tempfile.TemporaryDirectory(prefix="bench-features-") as made:
         whole = Path(made) / "whole"
         fill(whole / "lake", asked.rows, FILE_ROWS, asked.mode)
         tables = {}
-        for number, (name, features) in enumerate(WITH.items()):
+        for number, (name, features) in enumerate(wanted.items()):
             folder = Path(made) / str(number)
             shutil.copytree(whole, folder)
             tables[name] = FeaturedTable(folder, features)
         for turn in range(asked.turns + 1):
+            fresh, is_full = asked.rows + turn * asked.changes, asked.identity == "full"
+            made_rows = change_rows(asked.changes, 0, asked.rows, fresh, turn, is_full=is_full)
             for table in tables.values():
-                table.round(asked.changes, asked.rows, turn)
+                table.round(made_rows, turn)
         plain = tables["plain"].spent[1:]
-        print(f"{asked.rows:,} rows, {asked.changes:,} changes a round, delete mode {asked.mode}")
-        print("| features | CPU ms a round | × plain, of each round | quartiles |")
-        print("|---|---|---|---|")
+        print(f"{asked.rows:,} rows, {asked.changes:,} changes a round, mode {asked.mode}, identity {asked.identity}")
+        print("| features | CPU ms a round | × plain, of each round | quartiles | all rounds × plain |")
+        print("|---|---|---|---|---|")
         for name, table in tables.items():
             ratios = [mine / theirs for mine, theirs in zip(table.spent[1:], plain, strict=True)]
             low, middle, high = statistics.quantiles(ratios, n=4)
-            print(f"| {name} | {statistics.median(table.spent[1:]):.1f} | {middle:.2f} | {low:.2f} to {high:.2f} |")
+            total, spent = sum(table.spent[1:]) / sum(plain), statistics.median(table.spent[1:])
+            print(f"| {name} | {spent:.1f} | {middle:.2f} | {low:.2f} to {high:.2f} | {total:.2f} |")
 
 
 if __name__ == "__main__":

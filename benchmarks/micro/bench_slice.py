@@ -1,12 +1,14 @@
 """What a table costs a round: spool file to commit, by the engine's own task, in one process without Spark.
 
     python benchmarks/micro/bench_slice.py [--tables 7] [--changes 20] [--rows 10000] [--rounds 60] [--profile FILE]
+        [--feed] [--identity full]
 
 Each table has ``rows`` rows of the columns of ``benchmarks.freshness``, with generated rules and all defaults. In a
 round each takes ``changes`` changes (half updates, a quarter inserts, a quarter deletes) as pgoutput sent them, through
 decoding, the changelog, the rules, the merge and compaction. Printed are CPU milliseconds a table and round (all
 threads of this process; the mean after ``--warm-up`` rounds), in all and by part. Spark, the driver and the slot's
-reader are not in them. ``--profile`` writes what cProfile counted.
+reader are not in them. ``--profile`` writes what cProfile counted. With ``--feed`` every second table has a
+change data feed, and its costs are printed beside those of the others.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ def values(number: int, turn: int) -> list[plain.Value]:
 class Source:
     """One table, as a walsender sends it."""
 
-    def __init__(self, number: int, rows: int, changes: int) -> None:
+    def __init__(self, number: int, rows: int, changes: int, identity: ReplicaIdentity) -> None:
         oid = 16_400 + number
         columns = tuple(
             Column(name, PgType(kind, type_name), modifier=modifier, optional=name == "note")
@@ -90,8 +92,9 @@ class Source:
         )
         self.table = TableSchema(TableId("public", f"t{number:03}"), oid, columns, primary_key=("id",))
         described = tuple(RelationColumn(name, *(_TYPES[name][0], _TYPES[name][2]), name == "id") for name in _TYPES)
-        self.relation = Relation(oid, "public", self.table.id.table, ReplicaIdentity.DEFAULT, described)
+        self.relation = Relation(oid, "public", self.table.id.table, identity, described)
         self._live, self._next = list(range(1, rows + 1)), rows + 1
+        self._old = dict[int, int]()  # the turn of each row's last change
         self._random, self._changes = random.Random(number), changes
         self.end: int | None = None
 
@@ -107,29 +110,44 @@ class Source:
     def _change(self, turn: int) -> bytes:
         kind, place = self._random.random(), self._random.randrange(len(self._live))
         if kind < 0.5:
-            return plain.update(self.relation.oid, values(self._live[place], turn))
+            key = self._live[place]
+            return plain.update(self.relation.oid, values(key, turn), self._before(key, turn))
         if kind < 0.75:
             self._live.append(self._next)
             self._next += 1
+            self._old[self._next - 1] = turn
             return plain.insert(self.relation.oid, values(self._next - 1, turn))
         self._live[place], self._live[-1] = self._live[-1], self._live[place]
         gone = self._live.pop()
+        if (before := self._before(gone, turn)) is not None:
+            return plain.delete(self.relation.oid, before, "O")
         return plain.delete(self.relation.oid, [str(gone), *[None] * (len(_TYPES) - 1)])
+
+    def _before(self, key: int, turn: int) -> list[str | None] | None:
+        """The row before its change, which the server sends with REPLICA IDENTITY FULL."""
+        before, self._old[key] = self._old.get(key, 0), turn
+        return [*values(key, before)] if self.relation.identity is ReplicaIdentity.FULL else None
 
 
 class Bench:
     """Tables and their lake in a folder."""
 
-    def __init__(self, folder: Path, tables: int, rows: int, changes: int) -> None:
+    def __init__(
+        self, folder: Path, tables: int, rows: int, changes: int, identity: ReplicaIdentity, *, feeds: bool
+    ) -> None:
         self.owner = Owner(uuid.uuid4().hex, _SLOT)
         (folder / "spool").mkdir()
         self.spool = Spool(folder / "spool", self.owner)
-        options, plan = LakeOptions(lake_path=str(folder)), TypingPlan(TypeOptions(), SelectionOptions())
+        fed = (r"public\.t\d*[13579]",) if feeds else ()
+        options, plan = (
+            LakeOptions(lake_path=str(folder), lake_change_feed_tables=fed),
+            TypingPlan(TypeOptions(), SelectionOptions()),
+        )
         paths = LakePaths(str(folder), "t")
         checks = TableChecks(QualityOptions(), plan, lambda table: table)
         writer = LakeWriter.of(options, folder / "scratch", self.owner, folder / "index")
         self.task = SliceTask(self.owner.run, _SLOT, paths, plan, checks, LakeTables.of(options), writer)
-        self.sources = [Source(number, rows, changes) for number in range(tables)]
+        self.sources = [Source(number, rows, changes, identity) for number in range(tables)]
         row = plan.typer(self.sources[0].table).row_type
         schema = lake_schema(row)
         for source in self.sources:
@@ -173,37 +191,42 @@ def main() -> None:
     numbers.add_argument("--rounds", type=int, default=60)
     numbers.add_argument("--warm-up", type=int, default=15)
     numbers.add_argument("--profile", default="")
+    numbers.add_argument("--feed", action="store_true", help="every second table has a change data feed")
+    numbers.add_argument("--identity", choices=("default", "full"), default="default", help="REPLICA IDENTITY")
     asked = numbers.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-slice-"))
     try:
-        measure(Bench(folder, asked.tables, asked.rows, asked.changes), asked)
+        identity = ReplicaIdentity[asked.identity.upper()]
+        measure(Bench(folder, asked.tables, asked.rows, asked.changes, identity, feeds=asked.feed), asked)
     finally:
         shutil.rmtree(folder)
 
 
 def measure(bench: Bench, asked: argparse.Namespace) -> None:
     """Run the rounds and print."""
-    parts, cpu = Counter[str](), 0.0
+    kinds = ["", "with a feed"] if asked.feed else [""]
+    parts, cpu = [Counter[str]() for _ in kinds], [0.0 for _ in kinds]
     profile = cProfile.Profile(time.process_time) if asked.profile else None
     for turn in range(1, asked.warm_up + asked.rounds + 1):
-        orders = bench.orders(turn)
-        began = time.process_time()
-        if profile is not None and turn > asked.warm_up:
-            profile.enable()
-        outcomes = [bench.task(order) for order in orders]
-        if profile is not None:
-            profile.disable()
-        spent = time.process_time() - began
-        for order, outcome in zip(orders, outcomes, strict=True):
+        for number, order in enumerate(bench.orders(turn)):
+            began = time.process_time()
+            if profile is not None and turn > asked.warm_up:
+                profile.enable()
+            outcome = bench.task(order)
+            if profile is not None:
+                profile.disable()
+            spent = time.process_time() - began
             assert outcome.error is None and outcome.merged == order.to_lsn, outcome
             Path(order.files[0][1]).unlink()
-        if turn > asked.warm_up:
-            cpu += spent
-            for outcome in outcomes:
-                parts.update(outcome.timings.cpu_seconds)
-    each = asked.tables * asked.rounds / 1e3
-    told = ", ".join(f"{name} {seconds / each:.2f}" for name, seconds in parts.items())
-    print(f"{asked.tables} tables, {asked.changes} changes: {cpu / each:.2f} CPU ms a table and round: {told}")
+            if turn > asked.warm_up:
+                cpu[number % len(kinds)] += spent
+                parts[number % len(kinds)].update(outcome.timings.cpu_seconds)
+    for number, kind in enumerate(kinds):
+        tables = len(bench.sources[number :: len(kinds)])
+        each = tables * asked.rounds / 1e3
+        told = ", ".join(f"{name} {seconds / each:.2f}" for name, seconds in parts[number].items())
+        what = f"{tables} tables {kind}".strip()
+        print(f"{what}, {asked.changes} changes: {cpu[number] / each:.2f} CPU ms a table and round: {told}")
     if profile is not None:
         profile.dump_stats(asked.profile)
 

@@ -120,7 +120,8 @@ class LakeOptions:
         8 * 1024 * 1024 * 1024,
         "Maximum size in bytes of the indexes of keys of large lake tables, in the folder index of "
         "wal2lake.state.path on each machine. Those that were not used longest are removed and made again when needed. "
-        "As many bytes of copies of a lake's recent files in an object store are in its folder objects.",
+        "As many bytes of copies of a lake's recent files in an object store are in its folder objects, and as many of "
+        "uncompressed copies of files of tables with a change data feed in the folder index.",
         parse=at_least(1),
     )
     merge_part_max_bytes: int = option(

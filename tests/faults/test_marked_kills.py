@@ -32,6 +32,7 @@ from tests.support.waits import patient
 STEPS = (
     f"{failpoints.DURING_INDEX}:1",
     f"{failpoints.DURING_INDEX}:2",
+    failpoints.DURING_ROW_COPY,
     failpoints.AFTER_CHANGES,
     failpoints.AFTER_VECTORS,
     failpoints.DURING_MERGE,

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from cdc_core import failpoints
-from cdc_core.lake.apply.paired_parts import PairedParts
+from cdc_core.lake.apply.paired_parts import PART_BYTES, PairedParts
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.feed_rows import INSERT, RowIdentity, of_kind, row_changes
-from cdc_core.lake.rows.key_hash import row_hashes
 
 _READ_BYTES = 8 << 20
 
@@ -34,17 +35,20 @@ def change_files(
     removed: Sequence[DataFile],
     marked: Sequence[MarkedRows],
     key: Sequence[str],
+    at_hand: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> list[DataFile] | None:
     """Write the changes of a commit, or of a part of one with all rows of some keys, to files.
 
-    ``added``, ``removed`` and ``marked`` as for ``DeltaTable.commit``. Without a key an update is a delete and an
+    ``added``, ``removed`` and ``marked`` as for ``DeltaTable.commit``. ``at_hand``: the rows of added files that are in
+    memory, by their paths. Without a key an update is a delete and an
     insert. None if the table has no feed; no files if no row differs.
     """
     if not lake.definition.feeds_changes:
         return None
+    new = _new_rows(lake, added, at_hand)
     if not (removed or marked):
-        return _written(lake, (of_kind(rows, INSERT) for rows in _rows(lake, added)), lake.schema)
-    return _differences(lake, _old_rows(lake, removed, marked), _rows(lake, added), lake.schema, key)
+        return _written(lake, (of_kind(rows, INSERT) for rows in new), lake.schema)
+    return _differences(lake, _old_rows(lake, removed, marked), new, lake.schema, key)
 
 
 def replacement_files(
@@ -57,11 +61,11 @@ def replacement_files(
 ) -> list[DataFile] | None:
     """As ``change_files``, for a commit that puts ``schema`` in force.
 
-    ``adapted`` converts rows of the table to ``schema``. An added file is in memory as a whole.
+    ``adapted`` converts rows of the table to ``schema``.
     """
     if not lake.definition.feeds_changes:
         return None
-    new = (lake.read_as(file, schema) for file in added)
+    new = (rows for file in added for rows in lake.batches_as(file, schema))
     return _differences(lake, map(adapted, _rows(lake, removed)), new, schema, key)
 
 
@@ -71,15 +75,19 @@ def _differences(
     identity = RowIdentity.of(schema, key)
 
     def changes() -> Iterator[pa.Table]:
-        with tempfile.TemporaryDirectory(prefix="wal2lake-") as folder:
-            parts = PairedParts(Path(folder), schema)
+        with ExitStack() as stack:
+            parts = PairedParts(lambda: _folder(stack), schema, PART_BYTES)
             for is_new, tables in ((False, old), (True, new)):
                 for rows in tables:
-                    parts.add(rows, row_hashes(identity.columns(rows)), is_new=is_new)
+                    parts.add(rows, identity.columns(rows), is_new=is_new)
             for before, after in parts:
                 yield row_changes(before, after, identity)
 
     return _written(lake, changes(), schema)
+
+
+def _folder(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wal2lake-")))
 
 
 def _written(lake: DeltaTable, changes: Iterable[pa.Table], schema: pa.Schema) -> list[DataFile]:
@@ -94,6 +102,12 @@ def _old_rows(lake: DeltaTable, removed: Sequence[DataFile], marked: Sequence[Ma
         rows = max(1, _READ_BYTES * lake.row_count(marks.file) // max(1, lake.bytes_in_memory(marks.file)))
         for start in range(0, len(marks.places), rows):
             yield lake.read_at(marks.file, marks.places[start : start + rows])
+
+
+def _new_rows(lake: DeltaTable, added: Sequence[DataFile], at_hand: Mapping[str, pa.Table]) -> Iterator[pa.Table]:
+    for file in added:
+        rows = at_hand.get(file.path)
+        yield from _rows(lake, [file]) if rows is None else iter([rows.select(lake.schema.names)])
 
 
 def _rows(lake: DeltaTable, files: Sequence[DataFile]) -> Iterator[pa.Table]:

@@ -41,7 +41,6 @@ from cdc_core.lake.reduce.soft import marked
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.feed_rows import equal_rows
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.schema import TableId
 
@@ -112,12 +111,12 @@ def _soft(
 ) -> MergedFiles:
     columns, parts = KeyColumns.of(kept.key, snapshot), content.parts
     for file in files:
-        keys = lake.read_as(file, pa.schema([snapshot.field(name) for name in columns.read]))
-        parts.add(keys, row_hashes(columns.parts(keys)), is_new=True)
+        for keys in lake.batches_as(file, pa.schema([snapshot.field(name) for name in columns.read])):
+            parts.add(keys, columns.parts(keys), is_new=True)
     for file in lake.files:
         for rows in content.lake_rows(file):
             kept_rows = rows.filter(pa.array(~(is_live(rows) & is_after(rows, kept.at))))
-            parts.add(kept_rows, row_hashes(columns.parts(kept_rows)), is_new=False)
+            parts.add(kept_rows, columns.parts(kept_rows), is_new=False)
     gone = content.files()
     for lake_rows, shown in parts:
         index, _ = KeyIndex.of(columns, shown.select(columns.read).combine_chunks())
@@ -135,10 +134,11 @@ def _differing(
 
     def add(rows: pa.Table, *, is_new: bool) -> None:
         values = [column(rows, name) for name in names] if key is None else key.parts(rows)
-        content.parts.add(rows, row_hashes(values), is_new=is_new)
+        content.parts.add(rows, values, is_new=is_new)
 
     for file in files:
-        add(lake.read_as(file, snapshot), is_new=True)
+        for rows in lake.batches_as(file, snapshot):
+            add(rows, is_new=True)
     for file in lake.files:
         for rows in content.lake_rows(file):
             # Changes after the snapshot are merged again, and positions of another server are not this one's.
@@ -165,8 +165,8 @@ def _history(
     past, current = content.files(), content.files()
     same_columns, removed = content.schema.equals(lake.schema), list[DataFile]()
     for file in files:
-        rows = lake.read_as(file, snapshot)
-        parts.add(rows, row_hashes([column(rows, name) for name in names]), is_new=True)
+        for rows in lake.batches_as(file, snapshot):
+            parts.add(rows, [column(rows, name) for name in names], is_new=True)
     for file in lake.files:
         if same_columns and not kept.epochs and file.is_history and file.maximum.get(TO_LSN, kept.at.lsn) < kept.at.lsn:
             continue
@@ -178,7 +178,7 @@ def _history(
             live = is_live(rows)
             past.add(rows.filter(pa.array(~live)))
             rows = rows.filter(pa.array(live))
-            parts.add(rows, row_hashes([column(rows, name) for name in names]), is_new=False)
+            parts.add(rows, [column(rows, name) for name in names], is_new=False)
     for lake_rows, shown in parts:
         coder, codes = Tuples.number([column(shown, name) for name in names], exact=True)
         lake_codes = coder.codes([column(lake_rows, name) for name in names])

@@ -58,7 +58,7 @@ class NextContent:
     def __init__(self, lake: DeltaTable, schema: pa.Schema, kept: KeptRows, folder: Path) -> None:
         self._lake, self.schema, self._kept = lake, schema, kept
         self._tracked = list(lake.tracked_schema)[len(lake.schema) :]
-        self.parts = PairedParts(folder, pa.schema([*schema, *self._tracked]), kept.part_bytes)
+        self.parts = PairedParts(lambda: folder, pa.schema([*schema, *self._tracked]), kept.part_bytes)
 
     def lake_rows(self, file: DataFile) -> Iterator[pa.Table]:
         """Yield the table's rows in a file in the columns of the next content."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,33 +12,33 @@ from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.names import helper
 from cdc_core.lake.rows.buckets import Buckets
 from cdc_core.lake.rows.images import column
-from cdc_core.lake.rows.key_hash import Hashes
+from cdc_core.lake.rows.key_hash import row_hashes
 
 PART_BYTES = 64 << 20
 _IS_NEW = helper("__is_new")
 
 
 class PairedParts:
-    """Old and new rows, in columns of ``schema``. Parts of more than ``most_bytes`` are in files of ``folder``."""
+    """Old and new rows, in columns of ``schema``. Those of more than ``most_bytes`` are in files of a ``folder``."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, most_bytes: int = PART_BYTES) -> None:
+    def __init__(self, folder: Callable[[], Path], schema: pa.Schema, most_bytes: int) -> None:
         self._folder, self.schema, self.most_bytes = folder, schema, most_bytes
-        self._held: list[tuple[pa.Table, Hashes]] = []
+        self._held: list[tuple[pa.Table, Sequence[pa.Array]]] = []
         self._octets = 0
         self._buckets: Buckets | None = None
 
-    def add(self, rows: pa.Table, hashes: Hashes, *, is_new: bool) -> None:
-        """Add rows, with the hashes of what they are compared by. Shape: table[N], uint64[N]"""
+    def add(self, rows: pa.Table, by: Sequence[pa.Array], *, is_new: bool) -> None:
+        """Add rows, with the values by which they are compared. Shape: table[N], array[N] each"""
         if not rows.num_rows:
             return
         rows = conform(rows, self.schema).append_column(_IS_NEW, pa.repeat(is_new, rows.num_rows))
         self._octets += rows.nbytes
+        self._held.append((rows, by))
         if self._buckets is None and self._octets <= self.most_bytes:
-            self._held.append((rows, hashes))
             return
-        self._buckets = self._buckets or Buckets(self._folder / "parts", self.most_bytes)
-        for part in [*self._held, (rows, hashes)]:
-            self._buckets.add(*part)
+        self._buckets = self._buckets or Buckets(self._folder() / "parts", self.most_bytes)
+        for held_rows, values in self._held:
+            self._buckets.add(held_rows, row_hashes(values))
         self._held = []
 
     def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -53,4 +53,4 @@ class PairedParts:
             yield from (part.rows for part in self._buckets.parts())
             self._buckets.close()
         elif self._held:
-            yield pa.concat_tables([rows for rows, _ in self._held])
+            yield pa.concat_tables([rows for rows, _ in self._held]).combine_chunks()

@@ -61,7 +61,8 @@ class FileColumns:
         """Return the columns of change data files of a commit after which the table has those of ``schema``."""
         is_same, kind = schema.equals(self.schema), pa.field(CHANGE_TYPE, pa.string())
         columns = self._stored(schema, ()) if is_same else self.of_commit(schema)
-        return Columns(columns.schema.append(kind), columns.stored.append(kind), 1)
+        # All are hidden: the log has no statistics of such a file.
+        return Columns(columns.schema.append(kind), columns.stored.append(kind), len(schema) + 1)
 
     def filled(self, rows: pa.Table, file: DataFile, places: np.ndarray) -> pa.Table:
         """Return rows of a file with ids and commit versions, if they have these columns. Shape: int64[N]"""

@@ -19,6 +19,7 @@ from cdc_core.lake.delta.folder import NO_ACCESS, Folder
 from cdc_core.lake.delta.log_text import unreadable_file
 from cdc_core.lake.delta.pages import NOT_READ, Pages
 from cdc_core.lake.delta.physical import renamed
+from cdc_core.lake.delta.row_copies import RowCopies
 from cdc_core.lake.delta.row_groups import (
     PAGE_ROWS,
     Layout,
@@ -38,6 +39,8 @@ FILE_BYTES = 256 << 20
 FILE_ROWS = 1_000_000
 BATCH_ROWS = 2_048
 _BATCH_BYTES = 8 << 20
+# Of rows in hand: the next rounds change those of the last ones more often than others.
+_COPIED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,19 @@ def _live(rows: pa.Table, live: np.ndarray | None) -> pa.Table:
     return rows if live is None else rows.filter(pa.array(live))
 
 
+def _in_steps(parquet: pq.ParquetFile, names: list[str], most: int) -> Iterator[pa.Table]:
+    facts = parquet.metadata
+    few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
+    return stepwise(parquet, names, max(1, min(most, few)))
+
+
 class ParquetFiles:
     """The Parquet files in a table's folder. Does not know which of them are part of the table, nor their vectors."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._pages: OrderedDict[str, Pages] = OrderedDict()
+        self.copies: RowCopies | None = None
 
     def read(self, file: DataFile, columns: Columns, live: np.ndarray | None) -> pa.Table:
         """Return the rows of a file, or those that are ``live``. Shape: bool[rows] -> table[N]"""
@@ -100,10 +110,14 @@ class ParquetFiles:
     def read_at(self, file: DataFile, columns: Columns, places: np.ndarray) -> pa.Table:
         """Return the rows at ascending positions of a file. Shape: int64[P] -> table[P]
 
-        Few rows of a local file are read by their pages if it has a page index, others by their row groups.
+        From the file's copy, if ``copies`` are made. Few rows of a local file are read by their pages if it has a page
+        index, others by their row groups.
         """
         if not len(places):
             return columns.missing(0)
+        copied = self._copied(file, columns, places)
+        if copied is not None:
+            return copied
         if self._folder.is_local and file.rows >= PAGE_ROWS:
             with suppress(*NOT_READ):
                 pages = self._paged(file)
@@ -128,6 +142,29 @@ class ParquetFiles:
                 parts.append(columns.of(rows).take(pa.array(mine)))
         return pa.concat_tables(parts) if parts else columns.schema.empty_table()
 
+    def _copied(self, file: DataFile, columns: Columns, places: np.ndarray) -> pa.Table | None:
+        """As ``read_at``, from the file's copy, which is made if it is due; None if there is none."""
+        if self.copies is None or not file.rows:
+            return None
+        name = self._name(file)
+        copy = self.copies.of(name)
+        if copy is None and self.copies.is_due(name, min(len(places) * PAGE_ROWS, file.rows), file.rows, file.size):
+            with self.opened(file) as parquet:
+                groups = (parquet.read_row_group(n, use_threads=False) for n in range(parquet.num_row_groups))
+                copy = self.copies.made(name, groups)
+        if copy is None:
+            return None
+        have = set(copy.names)
+        names = [name for name in columns.stored.names if name in have]
+        if not names:
+            return columns.missing(len(places))
+        rows = columns.of(copy.take(names, places))
+        self.copies.give_back(copy)
+        return rows
+
+    def _name(self, file: DataFile) -> str:
+        return f"{self._folder.path}/{file.path}"
+
     def _paged(self, file: DataFile) -> Pages:
         """Return the pages of a local file; what is known of them is kept for files that were used lately."""
         pages = self._pages.pop(file.path, None)
@@ -144,10 +181,7 @@ class ParquetFiles:
         """As ``read``, in the file's order, a few megabytes and at most so many rows at a time."""
         at = 0
         with self.opened(file) as parquet:
-            facts = parquet.metadata
-            few = _BATCH_BYTES * max(1, facts.num_rows) // max(1, bytes_in_memory(facts))
-            size = max(1, min(most, few))
-            for batch in stepwise(parquet, columns.names_in(parquet), size):
+            for batch in _in_steps(parquet, columns.names_in(parquet), most):
                 start, at = at, at + batch.num_rows
                 yield _live(columns.of(batch), None if live is None else live[start:at])
                 del batch  # a row may be large, and would stay in memory while the next one is read
@@ -175,13 +209,23 @@ class ParquetFiles:
 
     def bytes_in_memory(self, file: DataFile) -> int:
         """Estimate the size of a file's rows in memory, from its footer; values of a dictionary are counted once."""
+        copy = None if self.copies is None else self.copies.of(self._name(file))
+        if copy is not None:
+            return len(copy.mapped)
         with self.opened(file) as parquet:
             return bytes_in_memory(parquet.metadata)
 
-    def read_as(self, file: DataFile, stored: pa.Schema) -> pa.Table:
+    def read_as(self, file: DataFile, columns: Columns) -> pa.Table:
         """Return the rows of a file that was written under these columns and not committed yet."""
         with self._folder.open_input(file.path, file.size) as source:
-            return pq.ParquetFile(source).read(columns=stored.names, use_threads=False)
+            return columns.of(pq.ParquetFile(source).read(columns=columns.stored.names, use_threads=False))
+
+    def batches_as(self, file: DataFile, columns: Columns) -> Iterator[pa.Table]:
+        """As ``read_as``, in the file's order, a few megabytes at a time."""
+        with self._folder.open_input(file.path, file.size) as source:
+            for batch in _in_steps(pq.ParquetFile(source), columns.stored.names, BATCH_ROWS):
+                yield columns.of(batch)
+                del batch
 
     def write(self, rows: pa.Table, columns: Columns, name: str) -> DataFile:
         """Write rows to a new file."""
@@ -198,6 +242,8 @@ class ParquetFiles:
             with parquet_writer(target, stored.schema, layout, has_dictionary) as writer:
                 writer.write_table(stored)
             size = target.tell()
+        if self.copies is not None and not is_large and ready.nbytes <= _COPIED_BYTES:
+            self.copies.made(f"{self._folder.path}/{path}", [stored])
         if is_large:
             pa.default_memory_pool().release_unused()
         bounds = Bounds()

@@ -36,6 +36,7 @@ from cdc_core.lake.delta.own_commits import is_newest, newer_commits
 from cdc_core.lake.delta.owner import check_owner, owner_property
 from cdc_core.lake.delta.parquet_files import BATCH_ROWS, FILE_BYTES, ParquetFiles
 from cdc_core.lake.delta.recent import RecentTable, open_newest
+from cdc_core.lake.delta.row_copies import RowCopies
 from cdc_core.lake.delta.shared_log import SharedLog, entry_content
 from cdc_core.lake.delta.storage import options_for
 from cdc_core.lake.delta.vector_log import LOG, VectorLog, commit_time, entry_name
@@ -269,6 +270,11 @@ class DeltaTable:
         rows = self._parquet.read_at(file, read_columns, places)
         return self._columns.filled(rows, file, places) if read_columns.hidden else rows
 
+    def use_copies(self, copies: RowCopies) -> None:
+        """In this round read rows at some positions from copies of files, which are made when they are worth it."""
+        self._parquet.copies = copies
+        copies.begin(self.path, (f"{self.path}/{file.path}" for file in self.files))
+
     def row_count(self, file: DataFile) -> int:
         """Return the number of rows of a file, marked or not, also if the log does not have it."""
         return file.rows or self._parquet.row_count(file)
@@ -292,8 +298,11 @@ class DeltaTable:
 
     def read_as(self, file: DataFile, schema: pa.Schema) -> pa.Table:
         """Return the rows of a file that was written by this object under ``schema`` and not committed yet."""
-        columns = self._columns.of_commit(schema)
-        return columns.of(self._parquet.read_as(file, columns.stored))
+        return self._parquet.read_as(file, self._columns.of_commit(schema))
+
+    def batches_as(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+        """As ``read_as``, in the file's order, a few megabytes at a time."""
+        return self._parquet.batches_as(file, self._columns.of_commit(schema))
 
     def has(self, file: DataFile) -> bool:
         """Whether the file exists with the size with which it was written."""
@@ -477,13 +486,6 @@ class DeltaTable:
             return False
         self.commit(definition=self.definition.with_vectors())
         return True
-
-    def widen(self, schema: pa.Schema) -> None:
-        """Add the columns, also in structs, that only ``schema`` has, in one commit without data.
-
-        Raises CommitConflictError if another commit was made first.
-        """
-        self.commit(schema=schema)
 
     def missing_files(self) -> list[str]:
         """Return paths of data files of the loaded version that do not exist; checks each file of a local table."""

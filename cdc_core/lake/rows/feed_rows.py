@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_core.lake.delete_columns import POSITION, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
@@ -52,20 +53,57 @@ def updates(before: pa.Table, after: pa.Table) -> pa.Table:
 
 def differing(before: pa.Table, after: pa.Table) -> np.ndarray:
     """Return which rows differ from those at the same places. Shape: table[N], table[N] -> bool[N]"""
-    rows = pa.concat_tables([before, after])
-    _, codes = Tuples.number([column(rows, name) for name in rows.schema.names], exact=True)
-    return np.asarray(codes[: before.num_rows] != codes[before.num_rows :])
+    differs = np.zeros(before.num_rows, dtype=bool)
+    for name in POSITION[:2]:  # a later change has another one, and integers are compared at once
+        if name in before.schema.names:
+            is_other = pc.not_equal(column(before, name), column(after, name)).fill_null(False)
+            differs |= is_other.to_numpy(zero_copy_only=False)
+    rest = np.flatnonzero(~differs)
+    if len(rest):
+        rows = pa.concat_tables([side.take(pa.array(rest)) for side in (before, after)])
+        _, codes = Tuples.number([column(rows, name) for name in rows.schema.names], exact=True)
+        differs[rest] = codes[: len(rest)] != codes[len(rest) :]
+    return differs
 
 
 def row_changes(old: pa.Table, new: pa.Table, identity: RowIdentity) -> pa.Table:
     """Return the changes from old rows to new ones. Shape: old[O], new[N] -> rows[C] with their kinds of change"""
-    stays = equal_rows(old, new, old.schema.names)
-    old, new = (rows.filter(pa.array(~mask)) for rows, mask in zip((old, new), stays, strict=True))
-    is_before, is_after = np.zeros(old.num_rows, dtype=bool), np.zeros(new.num_rows, dtype=bool)
-    if identity.key is not None:
-        is_before, is_after = _matched(old, new, identity.columns, exact=False)
+    partners = None if identity.key is None else _partners(old, new, identity)
+    if partners is None:
+        stays = equal_rows(old, new, old.schema.names)
+        old, new = (rows.filter(pa.array(~mask)) for rows, mask in zip((old, new), stays, strict=True))
+        is_before, is_after = np.zeros(old.num_rows, dtype=bool), np.zeros(new.num_rows, dtype=bool)
+        if identity.key is not None:
+            is_before, is_after = _matched(old, new, identity.columns, exact=False)
+    else:
+        # A row can only be equal to that of its identity.
+        mine, theirs = partners
+        differs = differing(old.take(pa.array(mine)), new.take(pa.array(theirs)))
+        (old, is_before), (new, is_after) = _without(old, mine, differs), _without(new, theirs, differs)
     kinds = np.concatenate([np.where(is_before, BEFORE, DELETE), np.where(is_after, AFTER, INSERT)])
     return pa.concat_tables([old, new]).append_column(CHANGE_TYPE, pa.array(kinds, pa.string()))
+
+
+def _partners(old: pa.Table, new: pa.Table, identity: RowIdentity) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the places of the rows of one identity; None if some are identified as others of their side are.
+
+    Shape: old[O], new[N] -> int64[P], int64[P]
+    """
+    _, codes = Tuples.number(identity.columns(pa.concat_tables([old, new])), exact=False)
+    mine, theirs = codes[: old.num_rows], codes[old.num_rows :]
+    at = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
+    at[theirs] = np.arange(len(theirs))
+    if np.count_nonzero(at >= 0) < len(theirs) or np.bincount(mine, minlength=1).max() > 1:
+        return None
+    places = np.flatnonzero(at[mine] >= 0)
+    return places, at[mine[places]]
+
+
+def _without(rows: pa.Table, partners: np.ndarray, differs: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+    """Return rows without those that do not differ from their partner, and which of them have one."""
+    has_partner, goes = np.zeros(rows.num_rows, dtype=bool), np.zeros(rows.num_rows, dtype=bool)
+    has_partner[partners], goes[partners] = True, ~differs
+    return (rows.filter(pa.array(~goes)) if goes.any() else rows), has_partner[~goes]
 
 
 def equal_rows(old: pa.Table, new: pa.Table, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

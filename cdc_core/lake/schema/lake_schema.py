@@ -101,7 +101,7 @@ def ensure_table(
     def grow() -> None:
         merged = merge_schemas(there.schema, target, table)
         if not merged.equals(there.schema):
-            there.widen(merged)
+            there.commit(schema=merged)
 
     on_conflict(grow, there)
     return there

@@ -25,6 +25,7 @@ from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.deletion_vectors import united
+from cdc_core.lake.delta.row_copies import copies_in
 from cdc_core.lake.delta.row_count import held_rows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import KeyPositions, positions_in
@@ -41,6 +42,8 @@ from cdc_core.lake.slice.shares import JoinedShares, marks_by_file
 
 # A slice that needs more time for indexes waits for them, so that the other tables of its round need not.
 _INDEX_SECONDS = 0.5
+# Rows that a change feed need not read again, which a task keeps until it has committed them.
+_HELD_BYTES = 8 << 20
 # As ``Ways.mark_above``: less than any size.
 _ALWAYS = -1
 
@@ -117,6 +120,7 @@ class LakeWriter:
         return self._commit_effect(lake, merge, changes, effect, scope, failpoints.DURING_CHUNK_APPLY, landing)
 
     def _effect(self, lake: DeltaTable, changes: Changes, index_seconds: float) -> Rewrite:
+        self._use_copies(lake)
         return apply(lake, changes, ways=replace(self._ways(lake), index_seconds=index_seconds))
 
     def _commit_effect(
@@ -132,9 +136,10 @@ class LakeWriter:
         """Write the effect of changes, and commit it. ``more`` are further positions of the commit."""
         if effect.marked:
             _allow_marks(lake)
-        files = self._files(lake, merge, effect)
+        files, at_hand = self._files(lake, merge, effect)
         failpoints.hit(failpoint)
-        version = _commit(lake, merge, scope, files, effect.removed, more, marked=effect.marked)
+        feed = change_files(lake, files, effect.removed, effect.marked, merge.table.row_key, at_hand)
+        version = _commit(lake, merge, scope, files, effect.removed, more, marked=effect.marked, feed=feed)
         return Applied(version, changes.events, effect.inserted, effect.updated, effect.deleted)
 
     def commit_files(
@@ -156,15 +161,17 @@ class LakeWriter:
         Other parts have changed rows in the same files. So whether these files are written again instead is decided for
         the whole slice (``commit_shares``).
         """
+        self._use_copies(lake)
         effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS))
-        files = self._files(lake, merge, effect)
-        feed = change_files(lake, files, (), effect.marked, merge.table.row_key)
+        files, at_hand = self._files(lake, merge, effect)
+        feed = change_files(lake, files, (), effect.marked, merge.table.row_key, at_hand)
         return WrittenPart(effect, tuple(files), tuple(feed or ()))
 
     def end_rows(
         self, lake: DeltaTable, merge: Merge, file: DataFile, at: Truncation, changed: np.ndarray
     ) -> WrittenPart:
         """End the rows of a file by a truncate, all but the ``changed`` ones, as a part of a slice (``write_part``)."""
+        self._use_copies(lake)
         ended = EndedRows.of(lake, file, at, changed, guarded=merge.snapshot.visible is None)
         count = len(ended.places)
         schema = lake.tracked_schema
@@ -218,19 +225,30 @@ class LakeWriter:
         mark_above = min(MARK_BYTES, self.rewrite_max_bytes) if self.features.marks_rows(lake) else None
         return Ways(mark_above, self._positions())
 
+    def _use_copies(self, lake: DeltaTable) -> None:
+        """Have the rows before changes, which only a change feed needs whole, read from copies of their files."""
+        if self.index and lake.definition.feeds_changes:
+            lake.use_copies(copies_in(self.index, self.index_max_bytes))
+
     def _positions(self) -> KeyPositions | None:
         return positions_in(self.index, self.index_max_bytes) if self.index else None
 
-    def _files(self, lake: DeltaTable, merge: Merge, effect: Rewrite) -> list[DataFile]:
-        """Write an effect's rows to files; where keys are found by an index, they get theirs."""
+    def _files(self, lake: DeltaTable, merge: Merge, effect: Rewrite) -> tuple[list[DataFile], dict[str, pa.Table]]:
+        """Write an effect's rows to files; where keys are found by an index, they get theirs.
+
+        Also returns the rows of files by their paths, as far as a change feed needs them and they are few.
+        """
         files, key, positions = list[DataFile](), merge.table.row_key, self._positions()
-        is_indexed = bool(effect.marked) and uses_index(lake.files)
+        is_indexed, at_hand = bool(effect.marked) and uses_index(lake.files), dict[str, pa.Table]()
+        room = _HELD_BYTES if lake.definition.feeds_changes else 0
         for rows in effect.rows:
             files.append(lake.write(rows))
             if is_indexed and positions is not None and key:
                 columns = KeyColumns.of(key, lake.schema)
                 positions.add(lake, files[-1], rows.select(columns.read), columns)
-        return files
+            if room and (room := room - rows.nbytes) > 0:
+                at_hand[files[-1].path] = rows
+        return files, at_hand
 
 
 def _commit(

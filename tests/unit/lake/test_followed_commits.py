@@ -134,7 +134,7 @@ def test_commits_of_another_kind_are_loaded(tmp_path: Path) -> None:
     made.commit([made.write(pa.table({"id": [1]}))])
     write_deltalake(str(path), pa.table({"id": [2]}), mode="append")
     made.refresh()
-    made.widen(pa.schema([("id", pa.int64()), ("v", pa.string())]))
+    made.commit(schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))
     made.commit([made.write(pa.table({"id": [3], "v": ["x"]}))])
     reader.refresh()
     assert (reader.version, reader.schema.names) == (made.version, ["id", "v"])

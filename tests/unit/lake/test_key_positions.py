@@ -249,7 +249,7 @@ def test_what_was_not_used_for_a_week_is_removed(lake: DeltaTable, tmp_path: Pat
 
 def test_a_column_that_the_file_does_not_have_is_null(lake: DeltaTable, tmp_path: Path) -> None:
     lake.commit([lake.write(rows([1, 2]))])
-    lake.widen(pa.schema([*SCHEMA, ("part", pa.int32())]))
+    lake.commit(schema=pa.schema([*SCHEMA, ("part", pa.int32())]))
     lake.commit([lake.write(pa.table({**dict(zip(SCHEMA.names, rows([1]).columns, strict=True)), "part": [7]}))])
     asked = pa.table({"id": [1, 1], "part": pa.array([None, 7], pa.int32())})
     index, _ = KeyIndex.of(KeyColumns.of(["id", "part"], lake.schema), asked)

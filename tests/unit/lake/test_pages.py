@@ -157,7 +157,7 @@ def test_a_table_reads_few_rows_by_pages(tmp_path: Path, rows: int, monkeypatch:
     assert read == ([1, 1, 2, 2, 3, 3] if rows == 20_000 else [])
     # A column that came later, and a file that another program wrote without an index.
     wide = pa.schema([*schema, ("later", pa.int32())])
-    table.widen(wide)
+    table.commit(schema=wide)
     assert table.read_at(file, np.array([7])).column("later").null_count == 1
     pq.write_table(table.read(file), tmp_path / "t" / file.path)
     again = DeltaTable.open(table.path)

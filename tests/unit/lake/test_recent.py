@@ -48,7 +48,7 @@ def test_a_table_that_has_not_changed_is_not_loaded_again(tmp_path: Path) -> Non
     "change",
     [
         lambda table: add(table, 2),
-        lambda table: table.widen(WIDER),
+        lambda table: table.commit(schema=WIDER),
         lambda table: table.enable_vectors(),
         lambda table: table.commit([], replace=True, schema=WIDER),
         lambda table: (add(table, 2), table.raw().create_checkpoint()),

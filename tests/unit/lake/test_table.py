@@ -198,7 +198,7 @@ def test_a_table_grows_inside_structs_too(tmp_path: Path) -> None:
     table.commit([table.write(pa.table({"id": [1], "after": [{"a": 7}]}, schema=narrow))])
     wide = pa.schema([*narrow.remove(1), ("after", pa.struct([("a", pa.int32()), ("b c", pa.timestamp("us"))]))])
     version = table.version
-    table.widen(wide)
+    table.commit(schema=wide)
     assert table.schema.equals(wide) and table.version > version
     table.commit([table.write(pa.table({"id": [2], "after": [{"a": 8, "b c": datetime(1400, 1, 1)}]}, schema=wide))])
     found = sorted(lake_rows(table.path), key=lambda row: row["id"])
@@ -223,7 +223,7 @@ def test_another_shape_replaces_content_and_schema_at_once(table: DeltaTable) ->
 
 def test_columns_are_read_alone_and_missing_ones_are_null(table: DeltaTable) -> None:
     add(table, 1)
-    table.widen(pa.schema([*SCHEMA, ("more", pa.list_(pa.int16()))]))
+    table.commit(schema=pa.schema([*SCHEMA, ("more", pa.list_(pa.int16()))]))
     [file] = table.files
     assert table.read(file, ["more", "id"]).to_pylist() == [{"more": None, "id": 1}]
 
