@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.errors import CdcError, UnreadableError
 from cdc_core.lake import (
     LakeOptions,
@@ -33,6 +34,8 @@ from cdc_core.postgres import PostgresOptions
 from cdc_core.quality import QualityOptions
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import ModeActions, SnapshotOptions, mode_actions
+
+_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +120,15 @@ class ConnectorLake:
 
     def known_and_unusable(self, tables: Sequence[TableSchema]) -> tuple[set[TableId], dict[TableId, CdcError]]:
         """Return the tables whose snapshot is in the lake, and those whose folder cannot be used (UnreadableError)."""
-        known, unusable, scope = set(), dict[TableId, CdcError](), self.scope
-        for table in tables:
+        paths, scope = self.paths, self.scope
+
+        def is_read(table: TableSchema) -> bool | UnreadableError:
             try:
-                place = LakeTable(self.paths, scope, table.id).place(is_own=True)
+                return LakeTable(paths, scope, table.id).place(is_own=True).token is not None
             except UnreadableError as error:
-                unusable[table.id] = error
-                continue
-            if place.token is not None:
-                known.add(table.id)
-        return known, unusable
+                return error
+
+        with ConnectorThreadPool(_THREADS) as pool:
+            found = {table.id: answer for table, answer in zip(tables, pool.map(is_read, tables), strict=True)}
+        unusable: dict[TableId, CdcError] = {t: e for t, e in found.items() if isinstance(e, UnreadableError)}
+        return {table for table, answer in found.items() if answer is True}, unusable
