@@ -31,7 +31,7 @@ from cdc_core.lake.rows.run_files import Owner, opening, writing
 from cdc_core.lake.rows.shown import ShownByLake
 from cdc_core.lake.rows.typing_plan import TypingPlan
 from cdc_core.private_files import create_private
-from cdc_core.schema import Relation, RelationColumn, ReplicaIdentity, TableSchema
+from cdc_core.schema import Relation, RelationColumn, ReplicaIdentity, TableId, TableSchema
 from cdc_core.worker_memory import MEMORY
 
 _log = logging.getLogger(__name__)
@@ -54,10 +54,16 @@ class Spool:
         self.folder = folder
         self._owner = owner
         self._count = 0
+        # Of each table as last written: to make the texts costs more than to write a few rows.
+        self._texts: dict[TableId, tuple[TableSchema, str]] = {}
+        self._relations: dict[TableId, tuple[Relation, str]] = {}
 
     def write_raw(self, relation: Relation, table: TableSchema, raw: pa.RecordBatch) -> Path:
         """Spool undecoded row messages of one relation version."""
-        return self._write(raw, table, {_KIND_KEY: _RAW, RELATION_KEY: _to_json(relation)})
+        known = self._relations.get(table.id)
+        if known is None or known[0] != relation:
+            known = self._relations[table.id] = relation, _to_json(relation)
+        return self._write(raw, table, {_KIND_KEY: _RAW, RELATION_KEY: known[1]})
 
     def write_truncates(self, table: TableSchema, raw: pa.RecordBatch) -> Path:
         """Spool truncate events (RAW_SCHEMA, payloads empty) of one table."""
@@ -80,7 +86,10 @@ class Spool:
     def _write(self, data: pa.RecordBatch | pa.Table, table: TableSchema, facts: dict[bytes, str | bytes]) -> Path:
         self._count += 1
         path = self.folder / f"{self._count:08d}.arrow"
-        metadata = {**facts, TABLE_KEY: table.to_json(), **self._owner.metadata(str(table.id))}
+        known = self._texts.get(table.id)
+        if known is None or known[0] is not table:  # equal versions may differ in their fingerprints
+            known = self._texts[table.id] = table, table.to_json()
+        metadata = {**facts, TABLE_KEY: known[1], **self._owner.metadata(str(table.id))}
         schema = data.schema.with_metadata(metadata)
         rows = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         with writing(path):

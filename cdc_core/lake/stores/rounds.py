@@ -244,17 +244,17 @@ def _rows(
 ) -> pa.Table:
     count, now = len(tables), datetime.now(UTC)
     columns = [
-        pa.array([number] * count, pa.int64()),
-        pa.array([int(lsn)] * count, pa.int64()),
-        pa.array([committed_at] * count, _TIME),
+        pa.repeat(pa.scalar(number, pa.int64()), count),
+        pa.repeat(pa.scalar(int(lsn), pa.int64()), count),
+        pa.repeat(pa.scalar(committed_at, _TIME), count),
         pa.array([entry.table.schema for entry in tables], pa.string()),
         pa.array([entry.table.table for entry in tables], pa.string()),
         pa.array([entry.version for entry in tables], pa.int64()),
-        pa.array([entry.state.value for entry in tables], pa.string()),
+        pa.array([str(entry.state) for entry in tables], pa.string()),
         pa.array([entry.snapshot for entry in tables], pa.int64()),
         pa.array([entry.merged_lsn for entry in tables], pa.int64()),
-        pa.array([now] * count, _TIME),
-        pa.array([epoch or None] * count, pa.int64()),
+        pa.repeat(pa.scalar(now, _TIME), count),
+        pa.repeat(pa.scalar(epoch or None, pa.int64()), count),
         pa.array([entry.identity for entry in tables], pa.string()),
     ]
     return pa.Table.from_arrays(columns, schema=_SCHEMA)

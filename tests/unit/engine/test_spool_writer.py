@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cdc_core.decode import TABLE_KEY
 from cdc_core.decode.pgoutput import StreamState, sort_segment
 from cdc_core.decode.segment import Segment
 from cdc_core.engine.reading import spool_writer
@@ -18,6 +19,7 @@ from cdc_core.lake.rows.run_files import Owner
 from cdc_core.lake.rows.shown import ShownByLake
 from cdc_core.lake.rows.spool import ReadSpoolFiles, Spool
 from cdc_core.schema.relation import Relation, ReplicaIdentity
+from cdc_core.schema.table import TableSchema
 from tests.support import plain_pgoutput as plain
 from tests.unit.engine.streaming import CLIENTS, ORDERS, announce, insert, plan, relation, table_of, transaction
 
@@ -75,6 +77,15 @@ def test_another_relation_begins_another_file(writing: Writing) -> None:
     writing.add(relation(ORDERS.oid, "orders", "note", "more"), 3, version=2)
     writing.writer.flush()
     assert writing.files(ORDERS) == [[1], [2], [3]]
+
+
+def test_a_file_has_the_version_of_the_table_that_its_rows_have(tmp_path: Path) -> None:
+    spool, one = Spool(tmp_path, OWNER), table_of(ORDERS)
+    versions = [one, replace(one, comment="another"), one]
+    for version in versions:
+        with pa.memory_map(str(spool.write_raw(ORDERS, version, raw(ORDERS, 1)))) as source:
+            metadata = pa.ipc.open_stream(source).schema.metadata
+        assert TableSchema.from_json(metadata[TABLE_KEY].decode()).comment == version.comment
 
 
 def test_truncates_keep_their_place(writing: Writing) -> None:
