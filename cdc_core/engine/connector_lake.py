@@ -129,6 +129,6 @@ class ConnectorLake:
                 return error
 
         with ConnectorThreadPool(_THREADS) as pool:
-            found = {table.id: answer for table, answer in zip(tables, pool.map(is_read, tables), strict=True)}
-        unusable: dict[TableId, CdcError] = {t: e for t, e in found.items() if isinstance(e, UnreadableError)}
-        return {table for table, answer in found.items() if answer is True}, unusable
+            answers = {table.id: answer for table, answer in zip(tables, pool.map(is_read, tables), strict=True)}
+        unusable: dict[TableId, CdcError] = {t: e for t, e in answers.items() if isinstance(e, UnreadableError)}
+        return {table for table, answer in answers.items() if answer is True}, unusable
