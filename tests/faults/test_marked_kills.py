@@ -55,9 +55,9 @@ def merged(folder: str, to: int, step: str) -> None:
     """A run's part: merge up to an LSN, then what is due beside the rounds."""
     if step:
         os.environ["WAL2LAKE_FAILPOINT"] = step
-    # Every search is by the index, and every pass of compaction beside the rounds.
+    # Every search is by the index, and every pass of compaction beside the rounds, also of small files.
     ways.MARK_BYTES = 0
-    compaction._AT_ONCE_BYTES = 0
+    compaction._AT_ONCE_BYTES = compaction._WORN_BYTES = 0
     one = merger(Path(folder))
     outcome = one.merge(to, token=1)
     task = UpkeepTask(one.run, one.writer.index, one.writer.index_max_bytes)
