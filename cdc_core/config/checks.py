@@ -15,8 +15,6 @@ from cdc_core.postgres import InProgress, OutputPlugin, PostgresOptions
 from cdc_core.schema import NameAdjustmentMode, SchemaOptions, TableId
 from cdc_core.selection import DIGESTS, SelectionOptions, compile_pattern
 from cdc_core.snapshot import (
-    CHANNELS,
-    NOTIFICATION_CHANNELS,
     SignalOptions,
     SnapshotLockingMode,
     SnapshotMode,
@@ -267,13 +265,7 @@ def _table(text: str) -> TableId | None:
 
 def _signals_not_heard(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
     signals: SignalOptions = packages["signals"]
-    for name, chosen, known in (
-        ("signal.enabled.channels", signals.signal_enabled_channels, CHANNELS),
-        ("notification.enabled.channels", signals.notification_enabled_channels, NOTIFICATION_CHANNELS),
-    ):
-        others = [channel for channel in chosen if channel not in known]
-        if others:
-            yield f"{name} lists {', '.join(others)}: not supported yet; supported: {', '.join(known)}."
+    yield from signals.unsupported()
     sinks, topic = packages["engine"].sinks, signals.notification_sink_topic_name
     if "sink" in signals.notification_enabled_channels and not packages["lake"].lake_path:
         if "kafka" not in sinks:

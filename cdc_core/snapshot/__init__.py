@@ -1,7 +1,7 @@
 """Snapshots: which ranges of which tables are read, when, and what they show.
 
 Settings       ``SnapshotOptions``, ``SnapshotMode``, ``SnapshotQueryMode``, ``SnapshotLockingMode`` and
-               ``SignalOptions`` (``CHANNELS``, ``NOTIFICATION_CHANNELS``). ``mode_actions`` says what a mode does
+               ``SignalOptions``. ``mode_actions`` says what a mode does
                (``ModeActions``); ``Snapshotter`` is the protocol of a custom one.
 Whole tables   ``SnapshotRun`` reads tables into the lake under one exported snapshot (``SnapshotSettings``);
                ``Rereads`` reads tables again while a stream continues (``Reread``). ``in_reading_order`` and
@@ -9,8 +9,7 @@ Whole tables   ``SnapshotRun`` reads tables into the lake under one exported sna
                ``SnapshotReport``, ``SnapshotProgress`` and ``OnProgress`` report. ``TableSelects`` are the statements
                that read a table for a comparison.
 Unsent         ``UnsentChanges`` decides which tables cannot be read yet, because the stream may lack earlier changes;
-               ``published_digest`` is equal while no publication was changed; ``SenderRenewal`` begins the stream anew
-               where the server needs it.
+               ``SenderRenewal`` begins the stream anew where the server needs it.
 Incremental    ``RangeReads`` reads ranges of keys in Spark tasks and stages them (``RangeReader``, ``ReadRange``,
                ``RangeToRead``, ``RangeRead``, ``Planned``); ``StagedRange`` and ``RangeFacts`` are what is staged,
                ``LakeProgress`` what is stored of it (``Request``, ``Search``, ``Discarded``).
@@ -101,8 +100,6 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.signals.channels import Inbox as Inbox
     from cdc_core.snapshot.signals.channels import append_signal as append_signal
     from cdc_core.snapshot.signals.channels import withdraw_signal as withdraw_signal
-    from cdc_core.snapshot.signals.options import CHANNELS as CHANNELS
-    from cdc_core.snapshot.signals.options import NOTIFICATION_CHANNELS as NOTIFICATION_CHANNELS
     from cdc_core.snapshot.signals.options import SignalOptions as SignalOptions
     from cdc_core.snapshot.signals.parse import REPLAY_TABLE as REPLAY_TABLE
     from cdc_core.snapshot.signals.parse import REREAD_TABLE as REREAD_TABLE
@@ -120,13 +117,11 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.signals.source_table import signal_table as signal_table
     from cdc_core.snapshot.snapshotter import Snapshotter as Snapshotter
     from cdc_core.snapshot.unsent import UnsentChanges as UnsentChanges
-    from cdc_core.snapshot.unsent import published_digest as published_digest
 
 lazily(
     __name__,
     {
         "BLOCKING": "notifications",
-        "CHANNELS": "signals.options",
         "Channel": "signals.channels",
         "ChunkReader": "incremental.reader",
         "ChunkWindow": "incremental.window",
@@ -144,7 +139,6 @@ lazily(
         "LakeProgress": "incremental.lake_progress",
         "MalformedSignalError": "signals.parse",
         "ModeActions": "modes",
-        "NOTIFICATION_CHANNELS": "signals.options",
         "Notification": "notifications",
         "Notifier": "notifications",
         "OnNotification": "notifications",
@@ -198,7 +192,6 @@ lazily(
         "notify_of_snapshot": "notifications",
         "opened_notifier": "notification_table",
         "parallel_ranges": "copy.settings",
-        "published_digest": "unsent",
         "read_line": "signals.parse",
         "read_signal": "signals.parse",
         "require_readable": "signals.readable",

@@ -57,6 +57,12 @@ class UnsentChanges:
         self._marks = published_as if renewal is None else sent_as
         self._bounds: dict[TableId, tuple[object, int]] = {} if renewal is None else renewal.bounds
 
+    @staticmethod
+    def published_digest(tables: Iterable[TableSchema]) -> str:
+        """Return a text that is equal as long as the publication of none of these tables was changed."""
+        marks = sorted((str(table.id), repr(published_as(table))) for table in tables)
+        return hashlib.sha256(repr(marks).encode()).hexdigest()
+
     def note(self, tables: Iterable[TableSchema], bound: int) -> None:
         """Take tables as published since before ``bound``, an id that no transaction had at that time."""
         for table in tables:
@@ -144,12 +150,6 @@ def _is_new(
             if schema_version.number == position.schema_version
         ]
     return all(marks(schema_version.table) != marks(table) for schema_version in before)
-
-
-def published_digest(tables: Iterable[TableSchema]) -> str:
-    """Return a text that is equal as long as the publication of none of these tables was changed."""
-    marks = sorted((str(table.id), repr(published_as(table))) for table in tables)
-    return hashlib.sha256(repr(marks).encode()).hexdigest()
 
 
 def published_as(table: TableSchema) -> object:

@@ -18,7 +18,7 @@ MOST_NAMES = {
     "cdc_core.postgres": 69,
     "cdc_core.quality": 35,
     "cdc_core.schema": 47,
-    "cdc_core.snapshot": 80,
+    "cdc_core.snapshot": 77,
     "cdc_core.spark": 25,
 }
 OTHERS = 21

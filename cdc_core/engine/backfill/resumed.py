@@ -11,7 +11,7 @@ from cdc_core.engine.connector_lake import ConnectorLake
 from cdc_core.lake import ProgressLog, epoch_of
 from cdc_core.postgres import Source
 from cdc_core.schema import TableSchema, streamed
-from cdc_core.snapshot import LakeProgress, UnsentChanges, published_digest
+from cdc_core.snapshot import LakeProgress, UnsentChanges
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def resumed_progress(
     log = ProgressLog(lake.paths.incremental, lake.options.lake_history_minutes)
     state = _stored(log.read(), epoch_of(lake.scope))
     described = [streamed(table) for table in tables]
-    digest = published_digest(described)
+    digest = UnsentChanges.published_digest(described)
     if state.published != digest:
         state = replace(state, published=digest, bound=source.next_transaction())
         if not lake.mode.first:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cdc_core.option import at_least, option, parse_list
 
-CHANNELS = ("source", "file", "in-process", "kafka")
-NOTIFICATION_CHANNELS = ("log", "sink")
+_CHANNELS = ("source", "file", "in-process", "kafka")
+_NOTIFICATION_CHANNELS = ("log", "sink")
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -82,3 +83,13 @@ class SignalOptions:
     notification_sink_topic_name: str = option(
         "notification.sink.topic.name", "", "Topic of notifications; without it none are written to Kafka."
     )
+
+    def unsupported(self) -> Iterator[str]:
+        """Yield what the lists of channels have that is not supported, a sentence for each list."""
+        for name, chosen, known in (
+            ("signal.enabled.channels", self.signal_enabled_channels, _CHANNELS),
+            ("notification.enabled.channels", self.notification_enabled_channels, _NOTIFICATION_CHANNELS),
+        ):
+            others = [channel for channel in chosen if channel not in known]
+            if others:
+                yield f"{name} lists {', '.join(others)}: not supported yet; supported: {', '.join(known)}."
