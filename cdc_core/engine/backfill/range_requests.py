@@ -91,11 +91,6 @@ class RangeRequests:
         waits = self._is_held or (progress.current is not None and progress.current.table in unreadable)
         return (bool(progress.queue) and not progress.paused and not waits) or bool(self._moved)
 
-    @property
-    def has_moved(self) -> bool:
-        """Whether rows that moved are being read."""
-        return bool(self._moved)
-
     def changed(self, signal: tuple[int, int] | None = None) -> None:
         """Follow a changed queue, and store it; ``signal`` is the position of the last processed signal."""
         before, now = self._stored.now.progress, self._queue.progress

@@ -92,7 +92,7 @@ class LakeSnapshots:
     def _is_idle(self) -> bool:
         """Whether no row is requested, staged, or to be read again."""
         state = self._stored.now
-        return not (state.progress.queue or state.searches or self._writes.has_any or self._requests.has_moved)
+        return not (state.progress.queue or state.searches or self._writes.has_any)
 
     def note(self, signals: Sequence[SignalRow]) -> None:
         """Process the signals of a batch before its position is confirmed."""

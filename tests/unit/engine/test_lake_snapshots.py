@@ -192,6 +192,18 @@ def test_rows_that_moved_are_read_once_more_before_the_table_is_done(tmp_path):
     assert len(run.lake.applied) == 3 and not run.snapshots.is_busy and run.stored.progress.queue == ()
 
 
+def test_rows_of_a_jobs_table_that_moved_are_read_again_after_a_fault_although_nothing_else_is_left(tmp_path):
+    run = Run(tmp_path)
+    run.lake.outcomes = [ChunkOutcome(NAME, rest=(("8",),))]
+    run.reads.error = TransientError("The connection was cut.", "Wait.")
+    run.reads.stage(of_a_job())
+    run.between_rounds(3)
+    assert run.staged == [] and len(run.lake.applied) == 1
+    run.reads.error = None
+    run.between_rounds(3)
+    assert run.reads.started[-1].keys == (("8",),) and len(run.lake.applied) == 2 and run.staged == []
+
+
 def test_where_their_keys_have_no_text_the_table_is_read_again_so_often_and_then_said(tmp_path, caplog):
     run = Run(tmp_path, ranges=1)
     run.lake.outcomes = [ChunkOutcome(NAME, rest=None)]
