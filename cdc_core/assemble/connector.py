@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdc_core.assemble.at_commit import at_commit_if_too_large
 from cdc_core.assemble.context import RunContext
@@ -391,6 +391,16 @@ class Connector:
         """
         self._require_lake("quality test")
         return quality.test(self._context, tables, on_table)
+
+    def dbt_source(self, tables: Sequence[TableId] | None = None, freshness_minutes: int = 60) -> dict[str, Any]:
+        """The lake tables (None: all captured ones) as a dbt source: the content of a YAML file.
+
+        ``freshness_minutes``: the age of the newest row at which dbt warns, 0 for no test.
+        """
+        from cdc_core.assemble.operations import dbt
+
+        self._require_lake("dbt")
+        return dbt.source(self._context, tables, freshness_minutes)
 
     def adopt(
         self,

@@ -10,6 +10,7 @@ from cdc_core.cli import (
     adopt,
     check,
     dagster_home,
+    dbt,
     demo,
     envelopes,
     maintain,
@@ -70,6 +71,7 @@ for command in (
     signal_command.command,
     adopt.command,
     adopt.offsets_command,
+    dbt.command,
     dagster_home.command,
 ):
     cli.add_command(command)
