@@ -165,7 +165,7 @@ DOORS = {
         "cdc_core/quality/slice_input.py",
         "cdc_core/lake/readers/duckdb_views.py",
     ),
-    "yaml": ("cdc_core/quality/rule_files.py", "cdc_core/lineage/settings.py"),
+    "yaml": ("cdc_core/quality/rule_files.py", "cdc_core/lineage/settings.py", "cdc_core/cli/dbt.py"),
     "boto3": ("cdc_core/catalogs/glue.py",),
     "botocore": ("cdc_core/catalogs/glue.py",),
     "opentelemetry": ("cdc_core/telemetry/",),
