@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,12 @@ from cdc_core.observe.metrics import ConnectorMetrics
 from cdc_core.observe.static_pages import DATA_DOCS_PATH, Page, static_page
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
 _log = logging.getLogger(__name__)
 _REMEDY = "Use a different wal2lake.metrics.port for each process."
 _lock = threading.Lock()
-_registries: dict[tuple[str, int], CollectorRegistry] = {}
+_served: set[tuple[str, int]] = set()
 _metrics: dict[tuple[str, int, str], ConnectorMetrics] = {}
 _docs: dict[tuple[str, int], dict[str, tuple[Path, ...]]] = {}
 
@@ -42,10 +42,9 @@ def metrics_of(
     """Return the metrics of the connector ``name``, served at ``http://host:port/metrics`` unless ``port`` is 0.
 
     The first folder of ``docs`` that exists when it is requested is served at ``/data-docs/<name>/``, and at
-    ``/data-docs/`` for the first connector of the address. The result is the same
-    object for the same connector and address (with the ``tags`` of the first call), so that counts continue from the
-    snapshot to the stream. If the address is in use, the run has no endpoint, and a message is logged; if it
-    ``is_required``, ConfigError is raised.
+    ``/data-docs/`` for the first connector of the address. The result is the same object for the same connector and
+    address (with the ``tags`` of the first call), so that counts continue from the snapshot to the stream. If the
+    address is in use, the run has no endpoint, and a message is logged; if it ``is_required``, ConfigError is raised.
     """
     if not port:
         return ConnectorMetrics(name, tags=tags)
@@ -55,8 +54,11 @@ def metrics_of(
         known = _metrics.get((host, port, name))
         if known is not None:
             return known
+        made = ConnectorMetrics(name, tags=tags)
         try:
-            registry = _registries.get((host, port)) or _served(host, port)
+            if (host, port) not in _served:
+                _serve(host, port)
+            _metrics[host, port, name] = made
         except OSError as error:
             message = (
                 f"Metrics are not served: cannot listen on {host}:{port} ({error.strerror or type(error).__name__})."
@@ -64,39 +66,56 @@ def metrics_of(
             if is_required:
                 raise ConfigError(message, f"{_REMEDY} Or set wal2lake.metrics.required=false.") from None
             _log.warning("%s %s", message, _REMEDY)
-            registry = None
-        made = ConnectorMetrics(name, tags=tags)
-        if registry is not None:
-            _registries[host, port] = registry
-            registry.register(made)
-            _metrics[host, port, name] = made
         return made
 
 
 def forget_metrics(name: str, host: str, port: int) -> None:
     """End to serve what was counted under a name that no connector has any more."""
     with _lock:
-        made = _metrics.pop((host, port, name), None)
-        if made is not None:
-            _registries[host, port].unregister(made)
+        _metrics.pop((host, port, name), None)
 
 
-def _served(host: str, port: int) -> CollectorRegistry:
+class _AllMetrics:
+    """The metrics of all connectors of an address, each family once."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+
+    def connectors(self) -> list[ConnectorMetrics]:
+        """The connectors in the order in which they were added."""
+        with _lock:
+            return [made for key, made in _metrics.items() if key[:2] == self._address]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the current values."""
+        families: dict[str, Metric] = {}
+        for connector in self.connectors():
+            for family in connector.collect():
+                joined = families.setdefault(family.name, family)
+                if joined is not family:
+                    joined.samples.extend(family.samples)
+        yield from families.values()
+
+
+def _serve(host: str, port: int) -> None:
     from prometheus_client import CollectorRegistry, make_wsgi_app
 
-    registry = CollectorRegistry()
-    application = _application((host, port), make_wsgi_app(registry))
+    connectors, registry = _AllMetrics(host, port), CollectorRegistry()
+    registry.register(connectors)
+    application = _application((host, port), connectors, make_wsgi_app(registry))
     server = make_server(host, port, application, _server_class(host, port), _Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    _served.add((host, port))
     _log.info("Metrics are served at http://%s:%d/metrics.", host, port)
-    return registry
 
 
-def _application(address: tuple[str, int], metrics: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+def _application(
+    address: tuple[str, int], connectors: _AllMetrics, metrics: Callable[..., Iterable[bytes]]
+) -> Callable[..., Iterable[bytes]]:
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = str(environ.get("PATH_INFO", ""))
         if path == HEALTH_PATH:
-            page = health_page(made.health() for key, made in list(_metrics.items()) if key[:2] == address)
+            page = health_page(connector.health() for connector in connectors.connectors())
         elif path.startswith(DATA_DOCS_PATH.rstrip("/")):
             page = _docs_page(_docs.get(address, {}), path)
         else:

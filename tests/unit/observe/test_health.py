@@ -69,6 +69,13 @@ def test_all_connectors_of_an_address_are_shown_and_a_failed_one_is_a_failure(tm
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     assert 'wal2lake_failed{name="shop"} 0.0' in text and "b.properties" not in text
+    # The format wants all samples of a metric together.
+    connected = [line for line in text.splitlines() if "debezium_metrics_Connected" in line]
+    assert [line.partition("{")[0] for line in connected[:2]] == [
+        "# HELP debezium_metrics_Connected Whether the stream is connected to the server.",
+        "# TYPE debezium_metrics_Connected gauge",
+    ]
+    assert len(connected) == 4
 
 
 def test_each_connector_has_its_own_data_docs(tmp_path):
