@@ -20,8 +20,9 @@ from cdc_core.schema import TableId, TableSchema
 from cdc_core.worker_memory import MEMORY
 
 _CHUNK_BYTES = 4 << 20
-# (snapshot, table) of locked tables: one wait is enough for all ranges of a table.
-_locked: dict[tuple[str, TableId], CdcError] = MEMORY.part()
+# (snapshot, its time, table) of locked tables: one wait is enough for all ranges of a table. Two servers may give their
+# snapshots one name.
+_locked: dict[tuple[str, int, TableId], CdcError] = MEMORY.part()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class CopyRanges:
         reader: SnapshotReader | None = None
         try:
             for order in batch:
-                waited = _locked.get((self.snapshot_name, order.table.id))
+                waited = _locked.get((self.snapshot_name, self.taken_us, order.table.id))
                 if waited is not None:
                     results.append(RangeResult(order.table.id, order.number, error=waited))
                     continue
@@ -84,7 +85,7 @@ class CopyRanges:
                 except CdcError as error:
                     results.append(RangeResult(order.table.id, order.number, error=error))
                     if isinstance(error, LockedError):
-                        _locked[self.snapshot_name, order.table.id] = error
+                        _locked[self.snapshot_name, self.taken_us, order.table.id] = error
                     # The failed statement has ended the transaction, and with it the imported snapshot.
                     if reader is not None:
                         reader.close()
