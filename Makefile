@@ -102,6 +102,7 @@ bench-quick: $(STAMP) ## The same with small data, to check that the benchmarks 
 	@$(BIN)/python -m benchmarks.macro.snapshot --rows 100000 --tables 5 --table-rows 1000 --runs 1
 	@$(BIN)/python -m benchmarks.macro.long_table --quick
 	@$(BIN)/python -m benchmarks.macro.large_transaction --quick
+	@$(BIN)/python -m benchmarks.macro.slice_memory --rows 20000
 
 bench-long: $(STAMP) ## Rounds of a table whose changelog grows to 5 M rows, and of one with 1,000 columns: do they stay flat?
 	@$(BIN)/python -m benchmarks.macro.long_table --json .wal2lake/long-table.json --csv .wal2lake/long-table.csv

@@ -146,6 +146,7 @@ def test_what_the_stream_finds_is_shown_again_after_a_check_was_executed(instanc
         on_round(round_of(merge(ORDERS)))
         wait_for(lambda: len(instance.get_runs()) == 1 and reports(instance, ORDERS, here))
         wait_for(lambda: all(is_there(name) for name in names))
+        seen["before"] = {latest(name).run_id for name in names}
         keys = [dg.AssetCheckKey(lake_key(here, ORDERS), name) for name in names]
         job = dg.define_asset_job("executed", dg.AssetSelection.checks(*keys))
         made = dg.Definitions.merge(definitions_of([here]), dg.Definitions(jobs=[job]))
@@ -160,7 +161,8 @@ def test_what_the_stream_finds_is_shown_again_after_a_check_was_executed(instanc
 
     here = site(FakeEngine(script=script, statuses=(table_status(ORDERS),)))
     result = run(here, instance, report_seconds=0.5)
-    assert result.success and seen["executed"].isdisjoint({result.run_id, ""})
+    assert result.success and seen["before"] == {result.run_id}
+    assert seen["executed"].isdisjoint({result.run_id, ""})
     assert check_of(instance, here, ORDERS, "merged").passed
     assert not check_of(instance, here, ORDERS, "great_expectations").passed
 
