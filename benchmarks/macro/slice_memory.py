@@ -6,6 +6,7 @@
 
 chain           update t set id = id + 1: every update connects two keys
 chain-unsent    the same, of rows with a value of 2 kB that the server does not send
+unsent          updates of these rows that do not change the key
 chain-keyless   an update of every row of a table without a key
 hot             updates of one row
 hot-history     the same of a history table: each is a version
@@ -40,7 +41,7 @@ from tests.support.damaged import KEYED, KEYLESS, ROW
 from tests.support.one_table import SLOT, OneTable
 from tests.support.spark import AT, change_schema
 
-SLICES = ("chain", "chain-unsent", "chain-keyless", "hot", "hot-history", "quarantined", "replayed")
+SLICES = ("chain", "chain-unsent", "unsent", "chain-keyless", "hot", "hot-history", "quarantined", "replayed")
 _STEP = 50_000
 _FIRST, _SECOND = 100, 200
 
@@ -99,8 +100,10 @@ class Transactions:
                 continue
             ids = count - 1 - at
             left_out = {"__unchanged": pa.array([["t"]] * len(at))} if self.name.endswith("unsent") else {}
-            before, after = images(ids, ids, "a"), images(ids + 1, ids, "b")
-            self.add(_SECOND, at, count, "u", before=before, after=after, **left_out)
+            if self.name.startswith("chain"):
+                left_out |= {"before": images(ids, ids, "a")}
+                ids = ids + 1
+            self.add(_SECOND, at, count, "u", after=images(ids, at, "b"), **left_out)
 
 
 def peak_mb() -> float:
