@@ -5,7 +5,7 @@ concerns every table and passes: pausing tables for it would need a person for e
 
 Operating system errors are recognised by ``errno``; EIO is not among them, because it may be one file's bad block.
 delta-rs, obstore and Java report texts, which are matched against what their libraries write: Rust's object_store
-("Generic S3 error: …"), S3's own codes, and ``strerror``.
+("Generic S3 error: …"), the stores' own codes, and ``strerror``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _STRERRORS = "|".join(re.escape(os.strerror(number)) for number in sorted(_FULL 
 _FULL_TEXT = re.compile(r"No space left on device|Disk quota exceeded|StorageFull|os error (28|122)\b", re.IGNORECASE)
 _AWAY_TEXT = re.compile(
     rf"\b(500|502|503|504) (Internal Server|Bad Gateway|Service Unavailable|Slow Down|Gateway)|SlowDown|"
+    rf"\b429 Too Many Requests|ServerBusy|"
     rf"ServiceUnavailable|RequestTimeout|Code: InternalError|Service Unavailable|"
     rf"error sending request|connection (closed|error|reset)|operation timed out|client error \(Connect\)|"
     rf"dns error|after \d+ retries|{_STRERRORS}",

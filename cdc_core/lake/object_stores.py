@@ -78,12 +78,15 @@ class Gcs:
         )
 
     def for_hadoop(self) -> dict[str, str]:
-        """Return the settings of Hadoop's driver (hadoop-gcp)."""
+        """Return the settings of Hadoop's driver (hadoop-gcp), which has none for an endpoint.
+
+        Its own default are the credentials of the machine only.
+        """
+        file = self.account_file or _environment("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH")
         return _said(
             {
-                "fs.gs.storage.root.url": self.endpoint,
-                "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE" if self.account_file else "",
-                "fs.gs.auth.service.account.json.keyfile": self.account_file,
+                "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE" if file else "APPLICATION_DEFAULT",
+                "fs.gs.auth.service.account.json.keyfile": file,
             }
         )
 

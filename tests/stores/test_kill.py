@@ -180,6 +180,8 @@ def test_the_server_creates_an_object_only_where_there_is_none(bucket):
 
 def test_commits_of_both_engines_at_once_are_never_lost(bucket, spark):
     """Each engine appends to one table; every commit that was told to be made is there, and none other."""
+    if bucket.kind == "azure":
+        pytest.skip("Delta's log store renames, which is conditional only in accounts with a hierarchical namespace")
     path = Location(bucket.path("both"), bucket.storage)
     schema = pa.schema([("id", pa.int64())])
     DeltaTable.create(path, schema, {})
@@ -216,6 +218,25 @@ def test_commits_of_both_engines_at_once_are_never_lost(bucket, spark):
     found = sorted(row.id for row in spark.read.format("delta").load(str(path)).collect())
     assert found == sorted([*made["spark"], *made["arrow"]])
     assert len(made["spark"]) > 6 and len(made["arrow"]) > 30, refused
+
+
+def test_spark_reads_compacts_and_cleans_a_table(bucket, spark):
+    path, schema = Location(bucket.path("spark"), bucket.storage), pa.schema([("id", pa.int64())])
+    table = DeltaTable.create(path, schema, {})
+    for number in range(4):
+        table.commit([table.write(pa.table({"id": [number]}, schema))])
+    spark.sql(f"OPTIMIZE delta.`{path}`").collect()
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert sorted(row.id for row in spark.read.format("delta").load(str(path)).collect()) == [0, 1, 2, 3]
+    assert len([name for name in table.folder.names("") if name.endswith(".parquet")]) == 1
+    again = DeltaTable.open(path)
+    assert again is not None
+    (file,) = again.files
+    assert sorted(again.read(file).column("id").to_pylist()) == [0, 1, 2, 3]
 
 
 def test_rows_are_marked_by_a_conditional_put(bucket):

@@ -69,6 +69,22 @@ class Bucket:
         )
 
     @property
+    def for_hadoop(self) -> dict[str, str]:
+        """What Hadoop's driver needs besides, to reach a server that is not the store itself.
+
+        Azurite has no service of files, so that ABFS has to use that of blobs, without TLS.
+        """
+        if self.kind != "azure":
+            return {}
+        return {
+            "fs.azure.abfs.endpoint": self.endpoint.removeprefix("http://"),
+            "fs.azure.always.use.https": "false",
+            "fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION",
+            "fs.azure.fns.account.service.type": "BLOB",
+            "fs.azure.account.hns.enabled": "false",
+        }
+
+    @property
     def options(self) -> dict[str, str]:
         """Those of deltalake."""
         store = self.storage.store(self.path(""))

@@ -36,6 +36,7 @@ _REQUESTS = 500_000
 _HEAD_BYTES = 64 << 10
 _ERROR = b"<Error><Code>%s</Code><Message>A fault of the test.</Message></Error>"
 _CONTROL = "/-control-"
+_CONDITIONS = (b"if-none-match", b"x-goog-if-generation-match")
 
 REFUSE = "refuse"
 """503 SlowDown, not carried out."""
@@ -47,6 +48,9 @@ LOSE_500 = "lose, 500"
 """Carried out; the answer is 500 InternalError."""
 SLOW = "slow"
 """Carried out after ten times the delay, and a second at least."""
+
+UNCONDITIONAL = "unconditional"
+"""Carried out without its condition, as by a store that knows none."""
 
 _STORE = re.compile(r"/__(\w+?)/")
 _AREAS = (("/_delta_log", "log"), ("/deletion_vector_", "vectors"), ("/_change_data/", "changes"))
@@ -226,6 +230,8 @@ class Relay:
         if fault == REFUSE:
             self._note(request, 503)
             return await _answer(writer, b"503 Slow Down", _ERROR % b"SlowDown", asked.stays)
+        if fault == UNCONDITIONAL:
+            asked.headers = {name: value for name, value in asked.headers.items() if name not in _CONDITIONS}
         answer = await self._ask(asked)
         if fault == LOSE:
             self._note(request, 0)

@@ -23,6 +23,8 @@ S3 = "Generic S3 error: Error performing PUT http://127.0.0.1:9/b/x in 14.2s, af
         (OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), "does not answer"),
         (DeltaError(f"{S3} - Server returned error status: 503 Service Unavailable"), "does not answer"),
         (DeltaError("Generic S3 error: ... <Code>SlowDown</Code>"), "does not answer"),
+        (OSError("Generic GCS error: ... status code: 429 Too Many Requests: ..."), "does not answer"),
+        (OSError("Generic MicrosoftAzure error: ... <Code>ServerBusy</Code>"), "does not answer"),
         (DeltaError("Generic S3 error: HTTP error: error sending request"), "does not answer"),
         (StorageError("It is full.", ""), "It is full"),
     ],

@@ -151,10 +151,10 @@ def test_google_and_azure_get_the_same_settings_in_both_engines():
         "allow_http": "true",
     }
     assert gcs.for_hadoop() == {
-        "fs.gs.storage.root.url": "http://127.0.0.1:4443",
         "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
         "fs.gs.auth.service.account.json.keyfile": "/keys/a.json",
     }
+    assert Gcs().for_hadoop() == {"fs.gs.auth.type": "APPLICATION_DEFAULT"}
     azure = Azure("https://blobs.example.com", "acc", Secret("very secret"))
     assert azure.for_delta_rs() == {
         "azure_storage_endpoint": "https://blobs.example.com",
