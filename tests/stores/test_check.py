@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable as Reader
 
 from cdc_core.demo.processes import free_port
 from cdc_core.engine import lake_finding
 from cdc_core.errors import StorageError
 from cdc_core.lake import LakePaths
-from cdc_core.lake.delta.folder import Folder
-from cdc_core.lake.delta.storage import Location
+from cdc_core.lake.delta.folder import Folder, delta_uri
+from cdc_core.lake.delta.storage import Location, Storage
+from cdc_core.lake.delta.table import DeltaTable
+from cdc_core.option import Secret
 from cdc_core.postgres import Finding
-from tests.support.object_stores import Bucket
+from tests.support.object_stores import AZURE_KEY, KEY, SECRET, Bucket
 from tests.support.store_proxy import UNCONDITIONAL
 
 pytestmark = [pytest.mark.stores, pytest.mark.slow]
@@ -28,6 +32,28 @@ def test_a_store_with_conditional_puts_is_usable_and_nothing_is_left(bucket):
     found = finding(bucket)
     assert found.ok and "refuses a second commit" in found.found
     assert Folder(Location(bucket.path("lake/test"), bucket.storage)).names("__trial") == []
+
+
+def test_credentials_come_from_the_environment(bucket, monkeypatch):
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "GOOGLE_SERVICE_ACCOUNT": bucket.account,
+        "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY,
+    }.items():
+        monkeypatch.setenv(name, value)
+    told = bucket.storage
+    storage = Storage(
+        replace(told.s3, access_key="", secret_key=Secret()),
+        replace(told.gcs, account_file=""),
+        replace(told.azure, account_key=Secret()),
+    )
+    path = bucket.properties["wal2lake.lake.path"]
+    assert lake_finding(path, LakePaths(path, "test", storage)).ok
+    DeltaTable.create(Location(bucket.path("lake/test/t"), storage), pa.schema([("id", pa.int64())]), {})
+    store = storage.store(path)
+    assert store is not None
+    assert Reader(delta_uri(bucket.path("lake/test/t")), storage_options=store.for_delta_rs()).version() == 0
 
 
 def test_a_store_that_ignores_the_condition_is_refused(bucket, store):

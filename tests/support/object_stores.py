@@ -5,6 +5,7 @@ S3 is moto's; Azure's is Azurite, which npm installs once; Google's is fake-gcs-
 
 from __future__ import annotations
 
+import atexit
 import base64
 import fcntl
 import hashlib
@@ -264,4 +265,5 @@ def _account(url: str) -> str:
     }
     file = Path(tempfile.gettempdir()) / f"wal2lake-account-{os.getpid()}.json"
     file.write_text(json.dumps(told))
+    atexit.register(file.unlink, missing_ok=True)
     return str(file)
