@@ -110,13 +110,17 @@ class Buckets:
         """Return which keys are connected with others. Shape: uint64[N] -> bool[N]"""
         return self._groups.has(hashes)
 
-    def parts(self) -> Iterator[Part]:
-        """Yield the parts that have rows, small ones together; a part is read before the next one is requested."""
+    def parts(self, most_bytes: int | None = None) -> Iterator[Part]:
+        """Yield the parts that have rows, small ones together; a part is read before the next one is requested.
+
+        They have about ``most_bytes`` at most (None: as the files).
+        """
         self.connect()
         self._files.finish()
+        most_bytes = self._most_bytes if most_bytes is None else most_bytes
         together, octets = list[pa.Table](), 0
-        for part in self._files.parts():
-            if together and octets + part.octets > self._most_bytes:
+        for part in self._files.parts(most_bytes):
+            if together and octets + part.octets > most_bytes:
                 made, together = Part(octets, False, partial(iter, together)), []
                 octets = 0
                 yield made
@@ -228,16 +232,16 @@ class _Files:
                 other.add(rows.drop_columns([_HASH]), rows.column(_HASH).to_numpy())
             self._path(number).unlink(missing_ok=True)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self, most_bytes: int) -> Iterator[Part]:
         """Yield the parts, each of which is read before the next one is requested."""
         for number in range(_PARTS):
             octets = self._bytes[number]
             if not octets:
                 continue
-            if octets > self._most_bytes and self._level + 1 < _LEVELS:
-                yield from self._divided(number).parts()
+            if octets > most_bytes and self._level + 1 < _LEVELS:
+                yield from self._divided(number).parts(most_bytes)
             else:
-                yield Part(octets, octets > self._most_bytes, partial(self._rows, number))
+                yield Part(octets, octets > most_bytes, partial(self._rows, number))
             self._path(number).unlink(missing_ok=True)
 
     def _rows(self, number: int) -> Iterator[pa.Table]:

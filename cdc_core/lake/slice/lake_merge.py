@@ -33,6 +33,7 @@ from cdc_core.lake.slice.absent_rows import Expectation
 from cdc_core.lake.slice.added import adds_files, keeps_rows, repeats_keys, takes_files
 from cdc_core.lake.slice.append import Appended
 from cdc_core.lake.slice.divided import DividedSlice
+from cdc_core.lake.slice.kept_values import kept_bytes, leaving_out
 from cdc_core.lake.slice.lake_tables import opened_existing
 from cdc_core.lake.slice.order import Merge, Replay, SliceOrder, WrittenFiles
 from cdc_core.lake.slice.outcome import Applied, Merged, Stopwatch, overtaken
@@ -153,9 +154,14 @@ class LakeMerge:
     def _choose_for_rows(
         self, merge: Merge, rows: tuple[Decoded, ...], lake: DeltaTable, merged: int, attempt: int = 1
     ) -> Plan:
-        """Choose how changes in memory are merged: in one part, unless a truncate ends rows (``apply/truncated``)."""
+        """Choose how changes in memory are merged: in one part, unless a truncate ends rows (``apply/truncated``).
+
+        Or unless values that they leave out would need more memory than a part may.
+        """
         merge, rows = of_one_key(merge, rows)
-        if keeps_rows(lake) and any(is_op(changes, "t").any() for _, changes in rows):
+        ends = keeps_rows(lake) and any(is_op(changes, "t").any() for _, changes in rows)
+        octets = kept_bytes(lake, sum(leaving_out(changes) for _, changes in rows))
+        if ends or octets > self.writer.part_max_bytes:
             return self._divided(SliceRows(merge, self._changelog(merge.table.id), merged), lake, attempt)
         return Whole(merge, rows, merged)
 

@@ -45,6 +45,7 @@ from cdc_core.lake.rows.survey import NO_ROWS, in_order, is_op, order_of, survey
 from cdc_core.lake.schema.change_columns import empty_changes
 from cdc_core.lake.slice.added import adds_files
 from cdc_core.lake.slice.divided import Share
+from cdc_core.lake.slice.kept_values import kept_bytes, leaving_out
 from cdc_core.lake.slice.lake_merge import LakeMerge
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.outcome import Stopwatch
@@ -209,7 +210,7 @@ class _Making:
         self.checks = _ShareChecks(work, lake, self._merge)
         self._done = ShareResult(share.table)
         self._truncates: list[pa.Table] = []
-        self._whole, self._events = NO_ROWS, 0
+        self._whole, self._events, self._octets, self._left_out = NO_ROWS, 0, 0, 0
 
     @property
     def result(self) -> ShareResult:
@@ -261,6 +262,7 @@ class _Making:
 
     def _note(self, rows: pa.Table) -> None:
         self._whole = self._whole.plus(survey(rows))
+        self._octets, self._left_out = self._octets + rows.nbytes, self._left_out + leaving_out(rows)
         waits = validity(column(rows, WAITS)) if WAITS in rows.schema.names else np.zeros(rows.num_rows, dtype=bool)
         self._events += int(np.count_nonzero(~waits))
 
@@ -310,7 +312,9 @@ class _Making:
         is_added = adds_files(self._lake, self._whole, has_key=has_key, overlaps=overlaps)
         if self._truncates and not is_added:
             self._done = replace(self._done, ending=self._ending)
-        for part in buckets.parts():
+        # What rows leave out is read from the lake, and is in memory with them.
+        kept = kept_bytes(self._lake, self._left_out)
+        for part in buckets.parts(self._most_bytes * self._octets // max(1, self._octets + kept)):
             good = self._folded(part, buckets) if part.is_large else None
             if good is None:
                 # Every part needs the truncates, at their places: they end the rows of all keys, and what waits.

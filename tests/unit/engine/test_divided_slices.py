@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.schema.view import SchemaView
-from cdc_core.lake.slice import share_task
+from cdc_core.lake.slice import lake_merge, share_task
+from cdc_core.lake.slice.kept_values import kept_bytes
 from cdc_core.lake.slice.order import Replay, SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.several_tasks import SeveralTasks
@@ -228,6 +230,34 @@ def test_many_changes_of_one_row_are_not_in_memory_together(
     assert len(twins.tables[0].events) == len(steps)
     is_whole = what in ("some are refused", "its key changes") or mode is DeleteMode.HISTORY
     assert (max(sizes) > 8 * PART_BYTES) is is_whole and (is_whole or max(sizes) < 2 * PART_BYTES)
+
+
+@pytest.mark.parametrize("mode", list(DeleteMode))
+def test_values_that_changes_leave_out_count_as_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode
+) -> None:
+    """The slice is small, and what it takes from the lake's rows is not."""
+    sizes, prepare, count = list[int](), share_task.prepare, 400
+
+    def sized(rows: pa.Table, *more: Any) -> Any:
+        sizes.append(rows.num_rows)
+        return prepare(rows, *more)
+
+    twins = Divided(monkeypatch, tmp_path, mode, histories=1)
+    rows = [{**row_at(f"k{number:04}", 1), "big": f"{number:04}" * 250} for number in range(count)]
+    for one in twins.tables:
+        one.writer = replace(one.writer, part_max_bytes=100 * PART_BYTES)
+        one.append([change("c", 110, at, None, row) for at, row in enumerate(rows)], 110)
+        assert one.merge(110).applied is not None
+        changes = [change("u", 120, at, None, {**row, "v": 2, "big": None}, ["big"]) for at, row in enumerate(rows)]
+        one.append(changes, 120)
+    twins.tables[0].writer = replace(twins.tables[0].writer, part_max_bytes=8 * PART_BYTES)
+    for module in (share_task, lake_merge):
+        monkeypatch.setattr(module, "kept_bytes", partial(kept_bytes, fewest=10))
+    monkeypatch.setattr(share_task, "prepare", sized)
+    twins.both(120)
+    assert len(sizes) > 3 and max(sizes) < count // 2
+    assert plain(twins.live) == plain([{**row, "v": 2} for row in rows])
 
 
 @pytest.mark.parametrize("way", ["rewritten", "marked", "never marked"])
