@@ -304,7 +304,8 @@ def assert_as_changelog(
             made = [event for event in events if at < event["__commit_lsn"] <= log.position(version)]
             before = applied(before, made)
             seen += len(made)
-            # After a snapshot that took several attempts all changes since the first one are merged again.
+            # The commit of a transaction that a snapshot does not show may precede the snapshot's LSN (decision 3): it
+            # is merged after it.
             every = [event for event in events if event["__commit_lsn"] <= log.position(version)] if was_read else []
             again = applied({}, every)
             assert rows.keys() == before.keys(), f"version {version}\n{told}"
