@@ -39,13 +39,11 @@ def command(
     Ctrl-C stops the run after the current step; the next run resumes at the same position. After a transient
     fault, such as a restart of the server, the run waits and continues automatically (errors.max.retries).
 
-    \b
-    Several files are run in one process, with one Spark session and one metrics endpoint. What is a fact of the
-    process, such as wal2lake.metrics.port and wal2lake.spark.NAME, must be the same in all of them. A run that ends
-    with an error does not touch the others, and starts again, with its file read again, while one of them runs.
+    Several files run in one process, with one Spark session and one metrics endpoint. Properties of the process, such
+    as wal2lake.metrics.port and wal2lake.spark.NAME, must have the same value in all files. A run that ends with an
+    error does not end the others; it starts again, with its file read again, while another one runs.
 
-    \b
-    Exit codes: 0 each run ended without an error and each table is merged, 1 otherwise, 2 usage error.
+    Exit codes: 0 if each run ended without an error and each table is merged, 1 otherwise, 2 usage error.
     """
     until = Until(lsn=until_lsn, idle_seconds=until_idle, max_seconds=max_seconds)
     set_up(log_format, verbose=verbose, several=len(configs) > 1)
