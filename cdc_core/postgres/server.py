@@ -59,9 +59,26 @@ def sendable_end(connection: Connection) -> Lsn:
 def wal_end(connection: Connection) -> Lsn:
     """Return the LSN after the newest record written: every transaction committed by now ends at or before it.
 
-    On a standby: the LSN received.
+    On a standby: the LSN received. Who waits until the stream has passed it calls ``request_flush``.
     """
     return _end(connection, _WAL_END)
+
+
+# Its commit has no changes, so that it is neither decoded nor waited for.
+_REQUEST_FLUSH = """
+SELECT CASE WHEN pg_is_in_recovery() THEN NULL WHEN pg_current_wal_flush_lsn() >= %s::pg_lsn THEN NULL
+    ELSE txid_current() END
+"""
+
+
+def request_flush(connection: Connection, lsn: Lsn) -> None:
+    """Have the server write its WAL to disk up to an LSN soon, so that walsenders reach it.
+
+    Without this, the records of an open transaction (that of LOCK TABLE, for one) may stay in memory until something
+    else is committed, on an idle server for any time. Uses up a transaction id if they do.
+    """
+    with translated("requesting a flush of the WAL"):
+        connection.execute(_REQUEST_FLUSH, (str(lsn),))
 
 
 def shown_end(connection: Connection) -> Lsn:

@@ -26,7 +26,14 @@ from cdc_core.postgres.replication import slot as slots
 from cdc_core.postgres.replication.seen_relations import SeenRelations
 from cdc_core.postgres.replication.stream_identity import server_mark
 from cdc_core.postgres.rows.copy_out import SnapshotHolder
-from cdc_core.postgres.server import next_transaction, oldest_transaction, sendable_end, server_info, wal_end
+from cdc_core.postgres.server import (
+    next_transaction,
+    oldest_transaction,
+    request_flush,
+    sendable_end,
+    server_info,
+    wal_end,
+)
 from cdc_core.postgres.sessions import Sessions
 from cdc_core.postgres.sqlstate import one_row
 from cdc_core.schema import TableId, TableSchema
@@ -411,8 +418,10 @@ class Source:
         return oldest_transaction(self._connection)
 
     def wal_lsn(self) -> Lsn:
-        """Return the end of the server's WAL."""
-        return wal_end(self._connection)
+        """Return the end of the server's WAL, which the stream reaches also while nothing else is committed."""
+        end = wal_end(self._connection)
+        request_flush(self._connection, end)
+        return end
 
     def sendable_lsn(self) -> Lsn:
         """Return the LSN up to which the server can send changes now."""

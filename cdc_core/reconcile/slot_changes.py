@@ -11,7 +11,7 @@ from cdc_core.engine import TableRegistry
 from cdc_core.errors import NotComparableError, SourceError
 from cdc_core.lake import ChangesInSlot, TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.postgres import Connection, PostgresOptions, connect, peek, sendable_end
+from cdc_core.postgres import Connection, PostgresOptions, connect, peek, request_flush, sendable_end
 from cdc_core.postgres import slot as slots
 from cdc_core.schema import TableSchema
 
@@ -61,6 +61,7 @@ class SlotChanges:
 
     def _found(self, connection: Connection, lsn: Lsn) -> ChangesInSlot:
         deadline = time.monotonic() + self._wait_seconds
+        request_flush(connection, lsn)
         while True:
             slot = slots.inspect(connection, self._options.slot_name)
             if not slot.exists or slot.confirmed_lsn is None:

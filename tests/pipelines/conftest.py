@@ -9,9 +9,12 @@ import pytest
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    """An instance that keeps everything in memory and in a folder of its own."""
-    with dg.DagsterInstance.ephemeral() as held:
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
+    """An instance that keeps everything in files of a folder of its own, as a user's does.
+
+    In memory, SQLite lets threads wait for no lock: one that writes while another reads fails at once.
+    """
+    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("dagster"))) as held:
         yield held
 
 

@@ -12,6 +12,7 @@ from cdc_core.selection.tables import TableSelection
 from cdc_core.snapshot.incremental.bounds import floor_of, proven_floor, take_bound
 from cdc_core.visibility import Visibility
 from tests.support.postgres_options import options_for
+from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -83,3 +84,26 @@ def test_a_query_of_wide_rows_is_read_in_parts_that_are_bounded(each_pg) -> None
     assert not connection.read("select 1", most_bytes=10).is_cut
     connection.close()
     each_pg.drop_database(database)
+
+
+def test_the_end_of_the_wal_is_reached_while_a_table_is_locked_and_nothing_is_committed(each_pg) -> None:
+    database = each_pg.database("unflushed")
+    each_pg.execute(database, "create table t (id int)")
+    connection = ChunkConnection(options_for(each_pg, database))
+    holder = each_pg.connect(database)
+    try:
+        holder.execute("begin")
+        holder.execute("lock table t in access exclusive mode")
+        # The record of the lock is the newest, and no commit follows that would write it to disk. (The server does so at
+        # times for reasons of its own, so that waiting for the flush alone would tell nothing.)
+        before = connection.next_transaction()
+        end = connection.wal_end()
+        assert connection.next_transaction() == before + 1, "a transaction of its own is committed"
+        reached = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
+        wait_until(lambda: each_pg.execute(database, reached, [str(end)])[0][0], 20, "the flush of the WAL")
+        connection.wal_end()
+        assert connection.next_transaction() == before + 1, "none where all of it is on disk"
+    finally:
+        holder.close()
+        connection.close()
+        each_pg.drop_database(database)

@@ -15,7 +15,7 @@ from cdc_core.postgres.connection import Connection, ConnectionString, connect, 
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.rows.copy_out import copied
 from cdc_core.postgres.rows.reading import begin_reading
-from cdc_core.postgres.server import next_transaction, oldest_transaction, shown_end, wal_end
+from cdc_core.postgres.server import next_transaction, oldest_transaction, request_flush, shown_end, wal_end
 from cdc_core.postgres.settings import ROLES_PATH
 from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.schema import TableId
@@ -102,9 +102,14 @@ class ChunkConnection:
         )
 
     def wal_end(self) -> Lsn:
-        """Return the end of the server's WAL: everything that a chunk read before shows was committed before it."""
+        """Return the end of the server's WAL: everything that a chunk read before shows was committed before it.
+
+        The stream reaches it, also while nothing else is committed.
+        """
         with self._at("reading the end of the WAL") as connection:
-            return wal_end(connection)
+            end = wal_end(connection)
+            request_flush(connection, end)
+            return end
 
     def bound(self) -> tuple[Lsn, int]:
         """Return an LSN R, and an id X of 32 bits: transactions committed up to R have an id before X.
