@@ -14,8 +14,8 @@ Catalogue    ``Catalog`` describes tables (``ResolvedRelation``, ``TableSize``, 
              known fault of the server concerns (``ConcernedTable``, ``OUTDATED_CATALOGUE``). ``doubtful_columns`` and
              ``sample_misfits`` look for numerics that do not fit.
 Stream       ``ReplicationStream`` receives messages and confirms positions; ``peek`` reads the slot without moving it.
-             ``StreamFacts`` and ``stream_facts`` identify the history that a server has; ``wal_end`` and
-             ``sendable_end`` are positions.
+             ``StreamFacts`` and ``stream_facts`` identify the history that a server has; ``wal_end`` is a
+             position, up to which ``request_flush`` has WAL written to disk.
 Rows         ``OpenSnapshot`` is an exported snapshot, which a ``SnapshotHolder`` keeps and a ``SnapshotReader`` reads
              under; ``copy_chunks``, ``own_rows_sql``, ``select_from`` and ``select_sql`` are its statements.
              ``ChunkConnection`` reads chunks by key, by ``chunk_sql``, ``own_chunk_sql``, ``keys_sql``, ``bounds_sql``
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from cdc_core.postgres.rows.copy_out import select_sql as select_sql
     from cdc_core.postgres.rows.numeric_samples import doubtful_columns as doubtful_columns
     from cdc_core.postgres.rows.numeric_samples import sample_misfits as sample_misfits
-    from cdc_core.postgres.server import sendable_end as sendable_end
+    from cdc_core.postgres.server import request_flush as request_flush
     from cdc_core.postgres.server import wal_end as wal_end
     from cdc_core.postgres.sessions import SessionFile as SessionFile
     from cdc_core.postgres.sessions import Sessions as Sessions
@@ -167,12 +167,12 @@ lazily(
         "publication": "replication.publication",
         "range_condition": "catalog.key_bounds",
         "received_visibility": "rows.chunks",
+        "request_flush": "server",
         "run_checks": "preflight.check",
         "sample_misfits": "rows.numeric_samples",
         "script": "preflight.script",
         "select_from": "rows.copy_out",
         "select_sql": "rows.copy_out",
-        "sendable_end": "server",
         "slot": "replication.slot",
         "stream_facts": "replication.stream_identity",
         "translated": "sqlstate",

@@ -11,12 +11,11 @@ from cdc_core.engine import TableRegistry
 from cdc_core.errors import NotComparableError, SourceError
 from cdc_core.lake import ChangesInSlot, TypingPlan
 from cdc_core.lsn import Lsn
-from cdc_core.postgres import Connection, PostgresOptions, connect, peek, request_flush, sendable_end
+from cdc_core.postgres import Connection, PostgresOptions, connect, peek, request_flush
 from cdc_core.postgres import slot as slots
 from cdc_core.schema import TableSchema
 
 _POLL_SECONDS = 0.05
-_FLUSH_SECONDS = 10.0
 
 
 class SlotChanges:
@@ -81,10 +80,6 @@ class SlotChanges:
             time.sleep(_POLL_SECONDS)
 
     def _peeked(self, connection: Connection, lsn: Lsn) -> ChangesInSlot:
-        # A transaction that was committed asynchronously is visible before it is on disk, and decoded only then.
-        deadline = time.monotonic() + _FLUSH_SECONDS
-        while sendable_end(connection) < lsn and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
         waiting, state, registry = ChangesInSlot(), StreamState(), self._registry()
         with closing(self._translator()) as translator:
             for segment in peek(connection, self._options, lsn):

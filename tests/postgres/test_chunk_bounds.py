@@ -94,8 +94,8 @@ def test_the_end_of_the_wal_is_reached_while_a_table_is_locked_and_nothing_is_co
     try:
         holder.execute("begin")
         holder.execute("lock table t in access exclusive mode")
-        # The record of the lock is the newest, and no commit follows that would write it to disk. (The server does so at
-        # times for reasons of its own, so that waiting for the flush alone would tell nothing.)
+        # The record of the lock is the newest, and no commit follows that would write it to disk. (The server does so
+        # at times for reasons of its own, so that waiting for the flush alone would tell nothing.)
         before = connection.next_transaction()
         end = connection.wal_end()
         assert connection.next_transaction() == before + 1, "a transaction of its own is committed"

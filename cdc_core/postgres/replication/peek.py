@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -13,9 +14,12 @@ from cdc_core.lsn import Lsn
 from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.options import PostgresOptions
 from cdc_core.postgres.replication import plugin, plugin_library
+from cdc_core.postgres.server import sendable_end
 from cdc_core.postgres.sqlstate import server_error
 
 _FRAMES = 20_000
+_FLUSH_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
 def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterator[Segment]:
@@ -24,6 +28,7 @@ def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterato
     They are decoded from the slot's confirmed position on and stay in the slot. The server keeps them in a temporary
     file until they are read. Raises SourceError, or TransientError if the slot is in use.
     """
+    _await_sendable(connection, upto)
     told = plugin.parameters(options, options.publication_name, connection.info.server_version)
     arguments = (options.slot_name, str(upto), None, *(text for pair in told.items() for text in pair))
     query = sql.SQL("SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_peek_binary_changes({})").format(
@@ -42,3 +47,10 @@ def peek(connection: Connection, options: PostgresOptions, upto: Lsn) -> Iterato
             raise refusal or server_error(error, "reading the changes that wait in the slot") from None
         if frames:
             yield Segment.of(frames)
+
+
+def _await_sendable(connection: Connection, lsn: Lsn) -> None:
+    # A transaction that was committed asynchronously is visible before it is on disk, and decoded only then.
+    deadline = time.monotonic() + _FLUSH_SECONDS
+    while sendable_end(connection) < lsn and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
