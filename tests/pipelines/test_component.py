@@ -168,7 +168,7 @@ def test_keys_groups_and_labels_are_the_projects(loaded):
     assert site.state_path == project / ".wal2lake" / "shop"
     assert site.spark_settings["spark.master"] == "local[1]"
     assert component.config().postgres.database_user == "ann"
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         job = together.resolve_implicit_global_asset_job_def()
         mine = instance.create_run_for_job(job, asset_selection=frozenset([lake]))
         foreign = instance.create_run_for_job(job, asset_selection=frozenset([dg.AssetKey("report")]))
@@ -270,7 +270,7 @@ def test_a_project_with_the_component_validates_and_streams(project, monkeypatch
     defs = importlib.import_module("my_project.definitions").defs()
     items = dg.AssetKey(["warehouse", "public", "items"])
     assert defs.resolve_asset_graph().get(dg.AssetKey("report")).parent_keys == {items}
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         (spec,) = [one for one in defs.resolve_all_job_defs() if one.name == "shop_snapshot_job"]
         instance.add_dynamic_partitions("shop_tables", ["public.items"])
         assert spec.execute_in_process(instance=instance, partition_key="public.items").success

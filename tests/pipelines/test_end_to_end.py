@@ -109,7 +109,7 @@ def load(file):
 
 def test_from_an_empty_lake_to_checked_tables(connector):
     pg, database, file = connector
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         site = load(file)
         result = discovery_sensor(site)(dg.build_sensor_context(instance=instance))
         (request,) = result.dynamic_partitions_requests

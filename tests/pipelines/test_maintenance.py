@@ -44,7 +44,7 @@ def no_spark(monkeypatch):
 
 
 def run(engine, selection=None):
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         job = definitions_of([site(engine)]).resolve_job_def("shop_maintenance_job")
         return job.execute_in_process(instance=instance, raise_on_error=False, asset_selection=selection)
 

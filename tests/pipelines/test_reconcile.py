@@ -39,7 +39,7 @@ def no_spark(monkeypatch):
 
 
 def run(engine, job="shop_reconcile_job", **more):
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         found = definitions_of([site(engine)]).resolve_job_def(job)
         return found.execute_in_process(instance=instance, raise_on_error=False, **more)
 

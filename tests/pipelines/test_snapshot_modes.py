@@ -218,7 +218,7 @@ def test_a_mode_reads_the_same_by_the_command_and_in_dagster(connector, pg, mode
 def test_tables_that_the_command_line_has_read_are_reported_as_they_are(connector):
     _, file = connector({})
     Connector.from_file(file).snapshot(spark=test_session())
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         site, found = materialized(file, instance, "folder")
         assert found == {str(A), str(B)}
         event = instance.get_latest_materialization_event(lake_key(site, A)).asset_materialization
@@ -235,7 +235,7 @@ def test_a_lost_slot_is_made_again_with_all_rows_only_where_the_mode_says_so(con
         database, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s", [database]
     )
     pg.execute(database, "insert into a values (2); insert into b values (2)")
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         try:
             if by == "command":
                 Connector.from_file(file).initial_snapshot(spark=test_session())

@@ -33,7 +33,7 @@ from wal2lake.pipelines.factory import definitions_of
 
 (site,), _ = load_sites([Path(sys.argv[1])])
 config = {"resources": {"spark_shop": {"config": {"spark_config": json.loads(sys.argv[2])}}}}
-with dg.DagsterInstance.ephemeral() as instance:
+with dg.DagsterInstance.local_temp() as instance:
     instance.add_dynamic_partitions(partitions_name(site), ["public.orders"])
     defs = definitions_of([site])
     job = defs.resolve_job_def("shop_snapshot_job")
