@@ -6,7 +6,9 @@ side use: psql's for the source, Delta's for the lake.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,3 +124,25 @@ def _type_text(kind: PgType, modifier: int) -> str:
         # The scale is an eleven-bit signed number since PostgreSQL 15.
         return f"numeric({packed >> 16},{((packed & 0x7FF) ^ 1024) - 1024})"
     return kind.name
+
+
+def names_in_spark(tables: Collection[TableId]) -> dict[TableId, str]:
+    """Return the name of each table of a lake in Spark's catalogue: ``<schema>_<table>``, or ``own_name_in_spark``.
+
+    The latter if another table has the former: ``a_b.c`` and ``a.b_c`` have one, and so have two that differ only in
+    case, which Spark ignores. Neither of them keeps it, so that the names do not depend on which was registered first.
+    """
+    count = Counter(_in_spark(table).lower() for table in tables)
+    return {
+        table: _in_spark(table) if count[_in_spark(table).lower()] == 1 else own_name_in_spark(table)
+        for table in tables
+    }
+
+
+def own_name_in_spark(table: TableId) -> str:
+    """Return ``<schema>_<table>_<checksum>``, which no other table of a lake has."""
+    return f"{_in_spark(table)}_{zlib.crc32(f'{table.schema}/{table.table}'.encode()):08x}"
+
+
+def _in_spark(table: TableId) -> str:
+    return f"{table.schema}_{table.table}"

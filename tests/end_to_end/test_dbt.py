@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdc_core.assemble import Connector
 from cdc_core.config.connector import load
 from cdc_core.schema.table import TableId
 from tests.support.lake import lake_path, lake_settings, rows, write_properties
@@ -141,6 +142,42 @@ def test_sources_have_the_catalogues_columns_comments_and_tests(shop, program, t
     assert identity["data_tests"] == [FITS, {"unique": {"config": {"where": "__current"}}}]
     refused = program.run("dbt", file, "public.order")
     assert refused.returncode == 1 and "Did you mean public.orders?" in refused.stderr
+
+
+def test_sources_name_the_tables_that_spark_registers(pg, spark, tmp_path):
+    """Of tables that have one name in Spark, also those that got it before the other was there."""
+    database = pg.database("dbt")
+    pg.execute(database, "create schema a; create schema a_b; create table a.b_c (id int primary key, whose text)")
+    pg.execute(database, "create table kept (id int primary key, whose text); insert into kept values (1, 'kept')")
+    pg.execute(database, "insert into a.b_c values (1, 'a.b_c')")
+    settings = {"topic.prefix": "shop", "wal2lake.lake.catalog.database": database, **lake_settings(tmp_path)}
+    file = write_properties(tmp_path / "shop.properties", pg.properties(database, **settings))
+    connector = Connector.from_file(file)
+
+    def named():
+        """What Spark reads under the names of each source of dbt."""
+        (source,) = connector.dbt_source()["sources"]
+        assert source["schema"] == database
+        names = {table["name"]: table.get("identifier", table["name"]) for table in source["tables"]}
+        assert len(names) == len(source["tables"])
+        found = {name: spark.sql(f"select whose from {database}.`{names[name]}`").collect() for name in names}
+        return {name: [row.whose for row in rows] for name, rows in found.items()}
+
+    spark.sql(f"create database {database} location '{tmp_path}'")
+    try:
+        connector.initial_snapshot(spark)
+        assert named() == {"a_b_c": ["a.b_c"], "public_kept": ["kept"]}
+        pg.execute(database, 'create table a_b.c (id int primary key, whose text); create table "Kept" (like kept)')
+        pg.execute(database, """insert into a_b.c values (1, 'a_b.c'); insert into "Kept" values (1, 'Kept')""")
+        connector.snapshot([TableId("a_b", "c"), TableId("public", "Kept")], spark)
+        connector.maintain(spark=lambda: spark)
+        found = named()
+        assert sorted(found.values()) == [["Kept"], ["a.b_c"], ["a_b.c"], ["kept"]]
+        assert all(re.fullmatch("(a_b_c|public_[kK]ept)_[0-9a-f]{8}", name) for name in found), found
+        assert spark.sql(f"select whose from {database}.a_b_c").first().whose == "a.b_c", "names that were used stay"
+    finally:
+        spark.sql(f"drop database {database} cascade")
+    pg.drop_database(database)
 
 
 def test_the_documented_model_follows_a_table_and_the_tests_hold(shop, pg, program, dbt_python, tmp_path):

@@ -6,12 +6,13 @@ a row that fails one does not get into the lake table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.assemble.describe import describe
 from cdc_core.catalogs import EntryName, NamePatterns
+from cdc_core.described import names_in_spark
 from cdc_core.schema import TableId, TableSchema, streamed
 from cdc_core.selection import chosen_tables
 
@@ -25,12 +26,14 @@ def source(context: RunContext, tables: Sequence[TableId] | None, freshness_minu
     """Return the content of a file of sources, for dbt 1.10 or later; None for all captured tables.
 
     Tables are named as the connector registers them (``wal2lake.catalogs``, or ``wal2lake.lake.catalog.database``);
-    without a catalog they are read by their paths. ``freshness_minutes`` 0: freshness is not tested.
+    without a catalog they are read by their paths. ``freshness_minutes`` 0: freshness is not tested. Raises LakeError
+    if the record of the lake's tables, which have names beside those that are captured, cannot be read.
     """
     with context.source() as server:
         captured = [streamed(table) for table in context.captured(server)]
     chosen = captured if tables is None else chosen_tables(captured, tables)
-    entries = [(_entry(context, table.id), table) for table in chosen]
+    names = names_in_spark({table.id for table in captured} | context.lake.schema_log.read().keys())
+    entries = [(_entry(context, table.id, names), table) for table in chosen]
     databases = dict.fromkeys(entry.database for entry, _ in entries)
     return {
         "version": 2,
@@ -42,21 +45,25 @@ def source(context: RunContext, tables: Sequence[TableId] | None, freshness_minu
                 "loader": "wal2lake",
                 **({"quoting": {"identifier": True}} if database == _OF_PATHS else {}),
                 **_freshness(freshness_minutes),
-                "tables": [_table(context, entry, table) for entry, table in entries if entry.database == database],
+                "tables": [
+                    _table(context, names[table.id], entry, table)
+                    for entry, table in entries
+                    if entry.database == database
+                ],
             }
             for database in databases
         ],
     }
 
 
-def _entry(context: RunContext, table: TableId) -> EntryName:
+def _entry(context: RunContext, table: TableId, names: Mapping[TableId, str]) -> EntryName:
     """Return the schema and the identifier by which dbt finds a lake table."""
     options = context.config.catalogs
     if options.catalogs:
         return NamePatterns(options.catalogs_database, options.catalogs_table, context.name).of(table)
     database = context.lake.options.lake_catalog_database
     if database:
-        return EntryName(database, f"{table.schema}_{table.table}")
+        return EntryName(database, names[table])
     return EntryName(_OF_PATHS, str(context.lake.paths.lake(table)))
 
 
@@ -67,7 +74,7 @@ def _freshness(minutes: int) -> dict[str, Any]:
     return {"config": {"freshness": limit, "loaded_at_field": "__commit_ts"}}
 
 
-def _table(context: RunContext, entry: EntryName, table: TableSchema) -> dict[str, Any]:
+def _table(context: RunContext, name: str, entry: EntryName, table: TableSchema) -> dict[str, Any]:
     made = describe(context, table)
     has_versions = any(column.name == _CURRENT for column in made.lake)
     required = {column.name.lower() for column in table.columns if not column.optional}
@@ -88,7 +95,6 @@ def _table(context: RunContext, entry: EntryName, table: TableSchema) -> dict[st
                 **({"data_tests": tests} if tests else {}),
             }
         )
-    name = f"{table.id.schema}_{table.id.table}"
     return {
         "name": name,
         **({"identifier": entry.table} if entry.table != name else {}),

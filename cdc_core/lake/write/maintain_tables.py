@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from cdc_core.described import names_in_spark
 from cdc_core.errors import TableError, UnreadableError
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.paths import LakePaths
@@ -47,6 +48,7 @@ def maintain_tables(
     unknown = [name for name in tables or () if name not in known]
     if unknown:
         raise TableError(f"{unknown[0]} is not in the lake.", "Check the name.", str(unknown[0]))
+    names = names_in_spark(known)
     retention = Retention(options.lake_history_minutes, options.vacuum_hours)
     reports: list[MaintainReport] = []
     unreadable: UnreadableError | None = None
@@ -59,7 +61,7 @@ def maintain_tables(
             continue
         if done is not None:
             if table is not None and kind == "lake" and options.lake_catalog_database:
-                register(spark(), options.lake_catalog_database, table, path)
+                register(spark(), options.lake_catalog_database, names[table], table, path)
             reports.append(MaintainReport(table, kind, done))
             if on_table is not None:
                 on_table(reports[-1])

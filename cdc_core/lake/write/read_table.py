@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.described import names_in_spark
 from cdc_core.lake.apply.next_content import KeptRows
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.table import DeltaTable
@@ -24,6 +25,7 @@ from cdc_core.lake.reduce.row_states import Truncation
 from cdc_core.lake.schema.features import FeaturePolicy, announce, features_on
 from cdc_core.lake.spark.register import register
 from cdc_core.lake.stores.quarantine import end_former, quarantine_reads
+from cdc_core.lake.stores.schema_log import SchemaLog
 from cdc_core.lake.stores.snapshot_events import complete_snapshot_events
 from cdc_core.lake.stores.snapshot_log import TakenSnapshot
 from cdc_core.lake.write.read_target import RangeFiles, ReadTarget
@@ -127,4 +129,6 @@ class ReadTables:
         announce(str(table.id), features_on(lake) - before)
         if self.database:
             with received(f"registering {table.id} in Spark's catalogue"):
-                register(self.spark, self.database, table.id, lake.path)
+                # All tables of the snapshot are recorded before the first one is committed.
+                names = names_in_spark({table.id, *SchemaLog(self.paths.schema_versions, {}).read()})
+                register(self.spark, self.database, names[table.id], table.id, lake.path)
