@@ -119,6 +119,22 @@ def oldest_transaction(connection: Connection) -> int:
     return _transaction_id(connection, _OLDEST_ID)
 
 
+def is_running(connection: Connection, xid: int) -> bool:
+    """Whether a transaction (32 bits) has not ended, or is committed and not visible to new snapshots yet.
+
+    Before PostgreSQL 10, and for an id that this server has not given yet: False.
+    """
+    if connection.info.server_version < 100_000:
+        return False
+    following = next_transaction(connection)
+    # Of 64 bits: the nearest to the next one.
+    full = following + (xid - following + (1 << 31)) % (1 << 32) - (1 << 31)
+    if not 0 < full < following:
+        return False
+    with translated("reading whether a transaction has ended"):
+        return bool(one_row(connection, "SELECT txid_status(%s) = 'in progress'", (full,))[0])
+
+
 def _transaction_id(connection: Connection, query: str) -> int:
     with translated("reading transaction ids"):
         row = one_row(connection, query.encode())

@@ -60,7 +60,7 @@ class Reader:
         self.blocks += sum(segment.buffer[at] == ord("S") for at in starts)
         self.prepared += sum(segment.buffer[at] in b"Pp" for at in starts)
         for each in self.translator.feed(segment):
-            found = sort_segment(each, self.state, lambda relation, lsn: table_of(relation))
+            found = sort_segment(each, self.state, lambda relation, xid: table_of(relation))
             for run in found.runs:
                 for row in run.raw.to_pylist():
                     self._note(("row", row["commit_lsn"], row["tx_index"]), (*map(row.get, _FACTS), row["payload"]))

@@ -105,7 +105,7 @@ def test_both_decoders_agree(streamed, step):
 
 def test_a_second_reading_gives_the_same_positions(streamed):
     def positions(frames):
-        found = sort_segment(Segment.of(frames), StreamState(), lambda relation, lsn: table_of(relation))
+        found = sort_segment(Segment.of(frames), StreamState(), lambda relation, xid: table_of(relation))
         return {
             (str(run.relation), *row)
             for run in found.runs

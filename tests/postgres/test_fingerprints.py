@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import psycopg
 import pytest
 
+from cdc_core.postgres.catalog import tables
 from cdc_core.postgres.catalog.tables import Catalog
 from cdc_core.postgres.connection import Connection, connect
 from cdc_core.schema.changes import ChangeKind
@@ -17,6 +19,7 @@ from cdc_core.schema.table import TableSchema
 from cdc_core.schema.unseen import unseen_changes
 from tests.support.cluster import Cluster
 from tests.support.postgres_options import options_for
+from tests.support.waits import patient
 
 pytestmark = pytest.mark.postgres
 
@@ -302,6 +305,39 @@ def test_a_sighting_has_the_announced_and_the_present_table(session: Connection)
     assert seen.current.fingerprint is not None and seen.current.fingerprint.storage[0].is_unlogged
     run(session, "drop table t")
     assert catalog.resolve_relation(relation).current is None
+
+
+def test_the_present_table_is_the_one_after_the_commit_that_announced_it(
+    each_pg: Cluster,
+    database: str,
+    session: Connection,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(session, WIDE)
+    catalog, table = Catalog(session), table_of(session)
+    relation = Relation(table.oid, "public", "t", ReplicaIdentity.DEFAULT, ())
+
+    def present(xid: int) -> list[int]:
+        current = catalog.resolve_relation(relation, xid).current
+        assert current is not None
+        return [column.attnum for column in current.columns]
+
+    # What a server has sent and not made visible yet is, to other sessions, still running.
+    with each_pg.connect(database) as other, ThreadPoolExecutor(1) as thread:
+        run(other, "begin", "alter table t add later int")
+        (row,) = other.execute("select txid_current() % (1::bigint << 32)").fetchall()
+        asked = thread.submit(present, row[0])
+        assert not wait([asked], timeout=0.2).done
+        run(other, "commit")
+        assert asked.result(patient(60)) == [1, 2, 3, 4]
+        run(other, "begin", "alter table t add latest int")
+        (row,) = other.execute("select txid_current() % (1::bigint << 32)").fetchall()
+        monkeypatch.setattr(tables, "_SHOWN_SECONDS", 0.1)
+        assert present(row[0]) == [1, 2, 3, 4], "it waits for a bounded time"
+        assert "is not visible to other sessions after 0.1 s" in caplog.text
+        run(other, "rollback")
+    assert present((row[0] + 1_000_000) % 2**32) == [1, 2, 3, 4], "an id that the server has not given"
 
 
 def test_the_marks_of_many_tables_take_one_query_and_omit_dropped_ones(session: Connection) -> None:

@@ -218,7 +218,7 @@ def streamed(server: Server) -> dict[TableId, dict[str, list[str | None]]]:
         def has_all() -> bool:
             segment = stream.read(10**6, 1 << 28, 0.2)
             if segment:
-                lookup = lambda relation, lsn: tables[TableId(relation.namespace, relation.name)]  # noqa: E731
+                lookup = lambda relation, xid: tables[TableId(relation.namespace, relation.name)]  # noqa: E731
                 runs.extend(sort_segment(segment, state, lookup).runs)
             return sum(run.raw.num_rows for run in runs) >= server.rows + 22
 

@@ -97,7 +97,7 @@ def rows(each_pg: Cluster) -> Iterator[CopyAndStream]:
 
             def has_all() -> bool:
                 segment = stream.read(10**6, 1 << 28, 0.2)  # a read takes all of its time
-                runs.extend(sort_segment(segment, state, lambda relation, lsn: table).runs if segment else ())
+                runs.extend(sort_segment(segment, state, lambda relation, xid: table).runs if segment else ())
                 return sum(run.raw.num_rows for run in runs) >= len(rows)
 
             wait_until(has_all, 30, "the stream's rows")

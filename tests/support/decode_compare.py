@@ -36,7 +36,7 @@ def sort_pieces(
             sort_segment(
                 Segment.of(frames[first:last]),
                 state,
-                lambda relation, lsn: None if relation.oid in uncaptured else table_of(relation),
+                lambda relation, xid: None if relation.oid in uncaptured else table_of(relation),
                 max_bytes,
             )
         )

@@ -49,8 +49,9 @@ _IS_TUPLE[[INSERT, UPDATE, DELETE]] = True
 def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_bytes: int = INT32_MAX) -> SortedSegment:
     """Sort the messages of a segment; ``state`` is updated to its end.
 
-    ``describe`` is called once for every Relation message, in stream order, with the newest LSN seen; it returns the
-    table's version, or None if the table is not captured: its rows are dropped but keep their index in the transaction.
+    ``describe`` is called once for every Relation message, in stream order, with the id of its transaction (32 bits, 0
+    if unknown); it returns the table's version, or None if the table is not captured: its rows are dropped but keep
+    their index in the transaction.
     An unchanged relation that is announced again starts no new run. A run spans at most ``max_bytes`` of the segment (a
     binary array is limited to 2 GiB); a larger one is split.
 
@@ -61,7 +62,7 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
     """
     frames = Frames(segment)
     transactions = find_transactions(frames, state)
-    versions = _RelationVersions(frames, state, describe)
+    versions = _RelationVersions(frames, transactions, state, describe)
     _check_types(frames)
     # row-wise: truncates and logical messages are rare, and each becomes one object
     truncates = [
@@ -91,7 +92,6 @@ def sort_segment(segment: Segment, state: StreamState, describe: Describe, max_b
         state.open = open_transaction(transactions, len(frames))
         state.prior_end_lsn = int(transactions.prior_end_lsn[-1])
         state.last_commit_ts_us = int(transactions.commit_ts_us[-1])
-        state.last_lsn = versions.newest_lsn(len(frames) - 1)
         state.next_seq += len(frames)
         state.relations = versions.newest()
     return sorted_segment
@@ -104,20 +104,20 @@ class _RelationVersions:
     earlier segments), so that the newest version at a frame is the last key not greater than OID · 2³² + frame + 1.
     """
 
-    def __init__(self, frames: Frames, state: StreamState, describe: Describe) -> None:
+    def __init__(self, frames: Frames, transactions: Transactions, state: StreamState, describe: Describe) -> None:
         self.announced: list[Announced] = []
         keys: list[int] = []
         of_key: list[int] = []
         self._latest: dict[int, int] = {}
         self._frames = frames
-        self._last_lsn = state.last_lsn
         for oid, known in state.relations.items():
             self._add(oid, known)
             keys.append(oid << 32)
             of_key.append(self._latest[oid])
         for at in np.flatnonzero(frames.kinds == RELATION):  # row-wise: once per relation and connection
             relation = parse_relation(frames.payload(int(at)), int(frames.lsn[at]))
-            self._add(relation.oid, Announced(relation, describe(relation, self.newest_lsn(int(at)))))
+            xid = int(transactions.xid[transactions.ordinal[at]])
+            self._add(relation.oid, Announced(relation, describe(relation, xid)))
             keys.append((relation.oid << 32) + int(at) + 1)
             of_key.append(self._latest[relation.oid])
         order = np.argsort(np.array(keys, dtype=np.uint64))
@@ -139,16 +139,6 @@ class _RelationVersions:
     def newest(self) -> dict[int, Announced]:
         """Return the versions in force after the segment, by OID."""
         return {oid: self.announced[index] for oid, index in self._latest.items()}
-
-    def newest_lsn(self, at: int) -> int:
-        """Return the LSN of the nearest frame up to ``at`` that has one: Relation and Type frames contain 0."""
-        block = 64
-        for stop in range(at + 1, 0, -block):
-            near = self._frames.lsn[max(stop - block, 0) : stop]
-            valid = np.flatnonzero(near)
-            if len(valid):
-                return int(near[valid[-1]])
-        return self._last_lsn
 
     def _add(self, oid: int, announced: Announced) -> None:
         before = self._latest.get(oid)

@@ -48,16 +48,13 @@ class StreamState:
     open: OpenTransaction | None = None
     prior_end_lsn: int = 0
     last_commit_ts_us: int = 0
-    last_lsn: int = 0
     next_seq: int = 0
     relations: dict[int, Announced] = field(default_factory=dict)
     last_origin: tuple[str | None, int | None] = (None, None)
 
     def after_reconnect(self) -> StreamState:
         """Return the state for a new connection: an incomplete transaction is sent again from its start."""
-        return StreamState(
-            None, self.prior_end_lsn, self.last_commit_ts_us, self.last_lsn, self.next_seq, {}, self.last_origin
-        )
+        return StreamState(None, self.prior_end_lsn, self.last_commit_ts_us, self.next_seq, {}, self.last_origin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,11 @@ from cdc_core.schema import Relation, TableId, TableSchema
 class TableCatalog(Protocol):
     """The part of the catalogue that the registry uses (``cdc_core.postgres.catalog.tables.Catalog``)."""
 
-    def resolve_relation(self, relation: Relation) -> ResolvedRelation:
-        """Return the announced table, completed from the current catalogue, and the table as it is in the catalogue."""
+    def resolve_relation(self, relation: Relation, xid: int) -> ResolvedRelation:
+        """Return the announced table, completed from the current catalogue, and the table as it is in the catalogue.
+
+        The catalogue shows what the transaction ``xid`` (32 bits, 0 for none) has altered.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,10 @@ class TableRegistry:
         for table in tables:
             self._enter(table, attnums(table))
 
-    def describe(self, relation: Relation, lsn: int) -> TableSchema | None:
+    def describe(self, relation: Relation, xid: int) -> TableSchema | None:
         """Return the version in force from this Relation message on; None if the table is not captured.
 
+        ``xid`` (32 bits, 0 if unknown) is the transaction in which it was sent, and the table perhaps altered.
         Relation messages are repeated after every reconnect and cache reset: an unchanged table keeps its version. A
         column that was dropped and added again with its name and type creates a new version: it is a different column.
         """
@@ -59,7 +63,7 @@ class TableRegistry:
             self._names[seen] = None
         if not is_captured:
             return None
-        resolved = self._catalog.resolve_relation(relation)
+        resolved = self._catalog.resolve_relation(relation, xid)
         entered = self._enter(resolved.announced, attnums(resolved.current))
         with self._lock:
             self._resolved.setdefault((name, entered.version), resolved.current)

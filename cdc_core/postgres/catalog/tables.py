@@ -9,7 +9,9 @@ changed.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from cdc_core.postgres.catalog.key_bounds import KeyBounds, key_bounds
 from cdc_core.postgres.catalog.leaves import Leaf, estimated_rows, leaves
 from cdc_core.postgres.catalog.types import TypeCatalog
 from cdc_core.postgres.connection import Connection
+from cdc_core.postgres.server import is_running
 from cdc_core.postgres.sqlstate import one_row, translated
 from cdc_core.schema import (
     Column,
@@ -33,6 +36,11 @@ from cdc_core.schema import (
     TableSchema,
     is_streamed,
 )
+
+_log = logging.getLogger(__name__)
+
+_SHOWN_SECONDS = 5.0
+_PAUSE_SECONDS = 0.01
 
 # Ordinary and partitioned tables.
 _NAMES = """
@@ -181,6 +189,7 @@ class Catalog:
         self._publication = "" if sent is not None else publication
         self._sent = sent
         self._lock = threading.Lock()
+        self._shown_xid = 0
         self.types = TypeCatalog(connection)
 
     @property
@@ -209,11 +218,14 @@ class Catalog:
             _, known = self._find(relation, _LOGGED, with_marks=False)
             return self._completed(relation, known)
 
-    def resolve_relation(self, relation: Relation) -> ResolvedRelation:
+    def resolve_relation(self, relation: Relation, xid: int = 0) -> ResolvedRelation:
         """Return the table as announced, and as in the catalogue (also if unlogged); read in one snapshot.
 
-        Raises SourceError or TransientError.
+        The snapshot shows what the transaction ``xid`` (32 bits, 0 for none) has altered, unless the server does not
+        make its commit visible for seconds. Raises SourceError or TransientError.
         """
+        if xid:
+            self._await_shown(xid)
         with self._lock:
             oid, known = self._find(relation, "true", with_marks=True)
             return ResolvedRelation(self._completed(relation, known), None if known is None else _schema(oid, known))
@@ -302,6 +314,27 @@ class Catalog:
         """
         with self._lock, translated("listing the partitions of a table"):
             return leaves(self._connection, root, is_filtered=is_filtered)
+
+    def _await_shown(self, xid: int) -> None:
+        """Wait until new snapshots show a committed transaction.
+
+        A server sends a commit once it is on disk, and makes it visible afterwards: with a synchronous standby, when
+        that has confirmed it. A catalogue that is behind a Relation message does not tell what was altered.
+        """
+        end = time.monotonic() + _SHOWN_SECONDS
+        while xid != self._shown_xid:
+            with self._lock:
+                if not is_running(self._connection, xid):
+                    self._shown_xid = xid
+                    return
+            if time.monotonic() > end:
+                _log.warning(
+                    "Transaction %d was received, and is not visible to other sessions after %g s. Check what delays "
+                    "commits, for example a synchronous standby. Tables that it altered may be read again.",
+                    *(xid, _SHOWN_SECONDS),
+                )
+                return
+            time.sleep(_PAUSE_SECONDS)
 
     def _find(self, relation: Relation, condition: str, *, with_marks: bool) -> tuple[int, _Facts | None]:
         """Return the catalogue's facts about a relation, by oid, else by name."""

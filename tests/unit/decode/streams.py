@@ -25,7 +25,7 @@ def sort(payloads: list[bytes], state: StreamState | None = None, describe=None)
     """Sort messages as one segment; message i has LSN 100 + i."""
     frames = [plain.frame(payload, 100 + index) for index, payload in enumerate(payloads)]
     state = StreamState() if state is None else state
-    return sort_segment(Segment.of(frames), state, describe or (lambda relation, lsn: table_of(relation)))
+    return sort_segment(Segment.of(frames), state, describe or (lambda relation, xid: table_of(relation)))
 
 
 def transaction(*payloads: bytes, commit_lsn: int = 1000, xid: int = 7) -> list[bytes]:

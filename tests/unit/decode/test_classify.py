@@ -19,7 +19,7 @@ def column(segment, name, run=0):
 def test_an_empty_segment_changes_nothing():
     state = announced()
     before = pickle.dumps(state)
-    found = sort_segment(Segment(b"", np.zeros(0, dtype=np.int64)), state, lambda relation, lsn: None)
+    found = sort_segment(Segment(b"", np.zeros(0, dtype=np.int64)), state, lambda relation, xid: None)
     assert (found.runs, found.truncates, found.messages, found.frames) == ([], [], [], 0)
     assert found.last_commit_end_lsn is None
     assert pickle.dumps(state) == before
@@ -28,7 +28,7 @@ def test_an_empty_segment_changes_nothing():
 def test_a_bytearray_is_read_in_place_and_can_grow_again_afterwards():
     frames = [plain.frame(payload, 5) for payload in transaction(plain.relation_message(ORDERS))]
     buffer = bytearray(b"".join(frames))
-    sort_segment(Segment(buffer, Segment.of(frames).ends), StreamState(), lambda relation, lsn: None)
+    sort_segment(Segment(buffer, Segment.of(frames).ends), StreamState(), lambda relation, xid: None)
     buffer.extend(b"the next segment")
 
 
@@ -71,7 +71,7 @@ def test_rows_of_tables_not_captured_are_dropped_but_counted():
         plain.insert(ORDERS.oid, ["2", "b"]),
         plain.truncate([CLIENTS.oid, ORDERS.oid], 2),
     )
-    found = sort(payloads, state, lambda relation, lsn: table_of(relation) if relation == ORDERS else None)
+    found = sort(payloads, state, lambda relation, xid: table_of(relation) if relation == ORDERS else None)
     assert [run.relation for run in found.runs] == [ORDERS]
     assert column(found, "tx_index") == [1, 3]
     assert [(one.tx_index, [str(table.id) for table in one.tables], one.options) for one in found.truncates] == [
@@ -102,28 +102,21 @@ def test_a_relation_that_changes_mid_segment_starts_a_new_run():
 def test_a_new_version_of_the_table_starts_a_new_run_even_when_the_relation_is_the_same():
     versions = iter([table_of(ORDERS), table_of(CLIENTS)])
     payloads = [plain.relation_message(ORDERS), plain.insert(ORDERS.oid, ["1", "a"])] * 2
-    found = sort(transaction(*payloads), describe=lambda relation, lsn: next(versions))
+    found = sort(transaction(*payloads), describe=lambda relation, xid: next(versions))
     assert [run.table.id.table for run in found.runs] == ["orders", "clients"]
 
 
-def test_relations_are_described_in_order_with_the_newest_lsn():
-    asked = []
+def test_relations_are_described_in_order_with_the_transaction_that_sent_them():
+    asked, state = [], StreamState()
     frames = [
         plain.frame(plain.begin(1000, TIME_US, 1), 900),
         plain.frame(plain.relation_message(ORDERS), 0),
         plain.frame(plain.relation_message(CLIENTS), 0),
     ]
-    sort_segment(Segment.of(frames), StreamState(), lambda relation, lsn: asked.append((relation, lsn)))
-    assert asked == [(ORDERS, 900), (CLIENTS, 900)]
-
-
-def test_the_newest_lsn_is_found_far_back_and_in_the_segment_before():
-    asked = []
-    state = StreamState()
-    sort([plain.begin(1000, TIME_US, 1)], state)
-    many = [plain.frame(plain.relation_message(CLIENTS), 0)] * 200
-    sort_segment(Segment.of(many), state, lambda relation, lsn: asked.append(lsn))
-    assert asked == [100] * 200
+    sort_segment(Segment.of(frames), state, lambda relation, xid: asked.append((relation, xid)))
+    later = [plain.frame(plain.relation_message(CLIENTS), 0)]
+    sort_segment(Segment.of(later), state, lambda relation, xid: asked.append((relation, xid)))
+    assert asked == [(ORDERS, 1), (CLIENTS, 1), (CLIENTS, 1)], "also of a transaction that another segment began"
 
 
 def test_an_origin_holds_until_its_transaction_ends():
@@ -189,7 +182,7 @@ def test_a_run_is_cut_where_its_bytes_would_not_fit_one_array():
     state = announced()
     row = plain.insert(ORDERS.oid, ["1", "a" * 100])
     frames = [plain.frame(payload, 5) for payload in transaction(*[row] * 10)]
-    found = sort_segment(Segment.of(frames), state, lambda relation, lsn: None, max_bytes=3 * len(frames[1]))
+    found = sort_segment(Segment.of(frames), state, lambda relation, xid: None, max_bytes=3 * len(frames[1]))
     assert [run.raw.num_rows for run in found.runs] == [3, 3, 3, 1]
     assert [index for run in found.runs for index in run.raw.column("tx_index").to_pylist()] == list(range(10))
 
@@ -231,16 +224,16 @@ def test_a_row_before_its_relation_is_refused_even_when_the_relation_follows():
 @pytest.mark.parametrize("ends", [[3], [25], [30, 29], [30, 60, 1000]])
 def test_frames_that_are_no_frames_are_refused(ends):
     with pytest.raises(ProtocolError):
-        sort_segment(Segment(b"w" * 60, np.array(ends, dtype=np.int64)), StreamState(), lambda relation, lsn: None)
+        sort_segment(Segment(b"w" * 60, np.array(ends, dtype=np.int64)), StreamState(), lambda relation, xid: None)
 
 
 def test_a_keepalive_is_not_a_frame():
     with pytest.raises(ProtocolError, match="XLogData"):
-        sort_segment(Segment.of([b"k" + bytes(40)]), StreamState(), lambda relation, lsn: None)
+        sort_segment(Segment.of([b"k" + bytes(40)]), StreamState(), lambda relation, xid: None)
 
 
 def test_a_message_larger_than_the_bound_is_a_run_of_its_own():
     row = plain.insert(ORDERS.oid, ["1", "a"])
     frames = [plain.frame(payload, 5) for payload in transaction(*[row] * 3)]
-    found = sort_segment(Segment.of(frames), announced(), lambda relation, lsn: None, max_bytes=1)
+    found = sort_segment(Segment.of(frames), announced(), lambda relation, xid: None, max_bytes=1)
     assert [run.raw.num_rows for run in found.runs] == [1, 1, 1]

@@ -47,7 +47,7 @@ def read(payloads: list[bytes]) -> None:
     kept = pickle.dumps(state)
     frames = [plain.frame(payload, 100 + index) for index, payload in enumerate(payloads)]
     try:
-        found = sort_segment(Segment.of(frames), state, lambda relation, lsn: table_of(relation))
+        found = sort_segment(Segment.of(frames), state, lambda relation, xid: table_of(relation))
     except (ProtocolError, NotUtf8Error):
         assert pickle.dumps(state) == kept
         raise

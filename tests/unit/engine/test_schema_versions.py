@@ -60,7 +60,7 @@ class Server:
         self.stamp = self.stamp if self.stamp_after_look is None else self.stamp_after_look
         return {} if self.now is None else {self.now.oid: self.now.fingerprint}
 
-    def resolve_relation(self, relation: Relation) -> ResolvedRelation:
+    def resolve_relation(self, relation: Relation, xid: int) -> ResolvedRelation:
         assert self.now is not None
         return ResolvedRelation(self.now, self.now)
 

@@ -58,7 +58,7 @@ def changes(mode: FailureHandlingMode, *rows: list[str]) -> pa.RecordBatch:
         *inserts,
         plain.frame(plain.commit(LSN + 9, LSN + 10, 0), LSN + 9),
     ]
-    (run,) = sort_segment(Segment.of(frames), StreamState(), lambda relation, lsn: TABLE).runs
+    (run,) = sort_segment(Segment.of(frames), StreamState(), lambda relation, xid: TABLE).runs
     return typer(mode).changes(run.raw, decode_rows(run.raw, run.relation))
 
 
