@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -300,6 +301,31 @@ def image_of(row: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_a_row_that_was_read_replaces_the_lakes_at_any_position() -> None:
     found = applied([lake_row("a", "damaged", 10**9, 7), lake_row("z", "not read")], [lake_row("a", "read")], [])
     assert found == {"a": ("read", 50, -1), "z": ("not read", 5, -1)}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("mode", [DeleteMode.HARD, DeleteMode.SOFT])
+def test_one_damaged_value_of_a_table_with_a_feed_is_found_and_nothing_else(mode: DeleteMode, how: str) -> None:
+    """The row keeps the position of its last change, which therefore must not decide whether it is as it was."""
+    rows = [lake_row(key, "B") | {"num": Decimal(1)} for key in "abcdef"]
+    read = ChunkRows(pa.Table.from_pylist(rows, schema=HARD), "1000:1000:")
+    damages: list[dict[str, Any]] = [{"v": 2}, {"v": None}, {"big": "b"}, {"big": "B "}, {"big": None}, {"num": None}]
+    damages += [{"num": Decimal("1.0001")}, {"__rescued": [("num", "NaN")]}, {"__rescued": []}]
+    for damage in [{}, *damages]:
+        place = random.Random(str(damage)).randrange(len(rows))
+        held = [row | damage if row is rows[place] else row for row in rows]
+        lake = as_live(pa.Table.from_pylist(held, schema=HARD), mode)
+        content = prepared(MemoryContent(lake.schema), how)
+        content.add(lake)
+        states = chunk_states([read], change_schema(ROW).empty_table(), KEY, lake.schema, 50)
+        ways = ways_of(how, random.Random(str(damage)), content)
+        done = apply(content, states.changes(leaves_equal=True), ways=ways)
+        assert (done.inserted, done.updated, done.deleted) == (0, len(damage), 0), damage
+        assert done.changes_nothing is (not damage)
+        content.commit(done)
+        assert plain(content.rows) == plain(rows), damage
+        written = [row["k"] for row in content.rows if row["__commit_lsn"] == 50]
+        assert written == ([rows[place]["k"]] if damage else []), damage
 
 
 def test_changes_that_the_chunk_does_not_show_come_over_it_and_find_their_unsent_values_in_it() -> None:
