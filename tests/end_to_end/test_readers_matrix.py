@@ -1,13 +1,17 @@
 """Which reader reads a lake table with which feature: the table of docs/reading.md, as it is found here.
 
-``WAL2LAKE_WRITE_DOCS=1`` writes the table into the page.
+The last column is of a lake that a connector filled, with one table for each feature: at the Delta versions of a round
+each reader that can read the table has the rows that PostgreSQL had at the round's LSN. ``WAL2LAKE_WRITE_DOCS=1``
+writes the table into the page.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +21,25 @@ import polars
 import pyarrow as pa
 import pytest
 
+from cdc_core.assemble import Connector
+from cdc_core.engine.reports import Until
 from cdc_core.lake.apply.change_feed import change_files
 from cdc_core.lake.delta.data_file import MarkedRows
 from cdc_core.lake.delta.definition import Definition
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.schema.evolve import evolve
-from cdc_core.lake.schema.features import Evolution
+from cdc_core.lake.schema.features import Evolution, features_on
 from cdc_core.lake.schema.lake_schema import lake_properties
 from cdc_core.lake.schema.project import SchemaStep, StepColumn
+from cdc_core.lake.stores.round_lookup import Cut, ReadableVersion
 from cdc_core.schema.changes import DeltaFeature
+from cdc_core.schema.table import TableId
+from tests.support.cluster import Cluster
+from tests.support.lake import lake_settings, write_properties
 from tests.support.spark import AT, row_type
 from tests.support.spark import lake_schema as schema_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reading.md"
 BEGIN, END = "<!-- readers: begin -->", "<!-- readers: end -->"
@@ -174,8 +184,111 @@ def feeds(reader: Any, spark: Any, lake: DeltaTable) -> bool:
     return kinds == ["delete"]
 
 
-def matrix(spark: Any, folder: Path) -> str:
-    titles = ["the table has", *READERS, *FEEDS]
+@dataclass(frozen=True)
+class Recorded:
+    """A round of a connector, and what PostgreSQL had at its LSN: the columns and rows of each table."""
+
+    cut: Cut
+    source: Mapping[str, tuple[list[str], Counter[str]]]
+
+    def features(self, feature: str) -> set[str]:
+        """The features that the table for one of them has."""
+        table = self._table(feature)
+        assert table.version is not None, f"{table}: it is not part of the round"
+        lake = DeltaTable.open_version(table.path, table.version)
+        assert lake is not None
+        vectors = any(file.vector is not None for file in lake.files)
+        return {NAMES[each] for each in features_on(lake)} | ({"deletion vectors"} if vectors else set())
+
+    def _table(self, feature: str) -> ReadableVersion:
+        (table,) = (table for table in self.cut.tables if table.table.table == TABLES[feature])
+        return table
+
+    def read_by(self, reader: Any, spark: Any, feature: str) -> bool:
+        """Whether a reader has the source's rows in the table with a feature."""
+        table = self._table(feature)
+        names, rows = self.source[feature]
+        try:
+            return row_texts(reader(spark, table.path, table.version), names) == rows
+        except Exception:  # each reader has its own errors for what it does not know
+            return False
+
+
+NAMES = {
+    DeltaFeature.COLUMN_MAPPING: "column mapping",
+    DeltaFeature.TYPE_WIDENING: "type widening",
+    DeltaFeature.ROW_TRACKING: "row tracking",
+    DeltaFeature.CHANGE_FEED: "change data feed",
+    DeltaFeature.CLUSTERING: "clustering",
+    DeltaFeature.COMMIT_TIMESTAMPS: "in-commit timestamps",
+}
+TABLES = {feature: "t_" + feature.replace(" ", "_").replace("-", "_") for feature in FEATURES}
+# Rows of 10,000 and more are in files of a few rows, which are written again when some of them change. Only the table
+# with deletion vectors has changes in its first file; a change of columns rewrites tables smaller than 20,000 bytes.
+HAS_LARGE_FILE = ("deletion vectors", "column mapping", "type widening")
+FIRST = "insert into {t} select g, md5(g::text) || md5((-g)::text), g from generate_series(1, {many}) g"
+SECOND = "insert into {t} select g, 'second ' || g, g from generate_series(10000, 10005) g"
+THEN = (
+    "update {t} set n = -n where id = 10000; delete from {t} where id = 10001; insert into {t} values (20000, 'b', 3)",
+    "update {t} set n = 4 where id in (10002, 20000); delete from {t} where id = 10003; insert into {t} values (30000)",
+)
+OWN = {
+    "deletion vectors": "update {t} set n = -n where id = 7; delete from {t} where id = 8",
+    "column mapping": "alter table {t} rename v to w",
+    "type widening": "alter table {t} alter n type numeric(14,2)",
+}
+
+
+class Lake:
+    """The lake of a connector that has a table for each feature, and no other feature in any of them."""
+
+    def __init__(self, pg: Cluster, spark: Any, folder: Path) -> None:
+        self.pg, self.spark, self.folder, self.database = pg, spark, folder, pg.database("readers")
+        for feature in FEATURES:
+            many = 1500 if feature in HAS_LARGE_FILE else 10
+            self.change("create table {t} (id int primary key, v text, n numeric(8,2)); " + FIRST, feature, many=many)
+        timed = [TableId("public", TABLES["in-commit timestamps"])]
+        self.connector(**{"wal2lake.lake.commit.timestamps": "true"}).initial_snapshot(spark, only=timed)
+        self.connector().initial_snapshot(spark)
+        self.change(SECOND)
+        self.stream()
+        for feature, text in OWN.items():
+            self.change(text, feature)
+
+    def connector(self, **more: str) -> Connector:
+        given = {
+            "table.include.list": "public.*",
+            **lake_settings(self.folder),
+            "wal2lake.merge.rewrite.max.bytes": "20000",
+            "wal2lake.lake.row.tracking.tables": f"public.{TABLES['row tracking']}",
+            "wal2lake.lake.change.feed.tables": f"public.{TABLES['change data feed']}",
+            "wal2lake.lake.clustered.tables": f"public.{TABLES['clustering']}",
+        }
+        file = self.folder / "readers.properties"
+        return Connector.from_file(write_properties(file, self.pg.properties(self.database, **given, **more)))
+
+    def change(self, text: str, *features: str, **values: Any) -> None:
+        """Statements in all tables or in those of some features, in one transaction."""
+        texts = [text.format(t=TABLES[feature], **values) for feature in features or FEATURES]
+        self.pg.execute(self.database, "; ".join(texts))
+
+    def recorded(self) -> Recorded:
+        """The round that has everything which the source has now."""
+        source = {}
+        for feature, table in TABLES.items():
+            columns = "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 order by attnum"
+            names = [name for (name,) in self.pg.execute(self.database, columns, [table])]
+            rows = self.pg.execute(self.database, f"select * from {table}")
+            source[feature] = names, Counter(repr(list(row)) for row in rows)
+        self.stream()
+        return Recorded(self.connector().versions(), source)
+
+    def stream(self) -> None:
+        self.connector().stream(Until(idle_seconds=0.2), self.spark)
+
+
+def matrix(spark: Any, folder: Path, rounds: list[Recorded]) -> str:
+    titles = ["the table has", *READERS, *FEEDS, "at the LSN of a round, the source's rows"]
     lines = [f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
     for number, (name, feature) in enumerate(FEATURES.items()):
         lake = made(folder / f"{number}", feature)
@@ -183,12 +296,24 @@ def matrix(spark: Any, folder: Path) -> str:
         cells += [
             feeds(r, spark, made(folder / f"{number}-{r.__name__}", feature, is_fed=True)) for r in FEEDS.values()
         ]
-        lines.append(f"| {name} | {' | '.join('yes' if cell else 'no' for cell in cells)} |")
+        at_round = [all(each.read_by(reader, spark, name) for each in rounds) for reader in READERS.values()]
+        same = "yes" if at_round == cells[: len(READERS)] else ", ".join(compress(READERS, at_round))
+        lines.append(f"| {name} | {' | '.join('yes' if cell else 'no' for cell in cells)} | {same} |")
     return "\n".join(lines)
 
 
-def test_the_page_says_what_readers_do(spark: Any, tmp_path: Path) -> None:
-    table, page = matrix(spark, tmp_path), PAGE.read_text(encoding="utf-8")
+def test_the_page_says_what_readers_do(pg: Cluster, spark: Any, tmp_path: Path) -> None:
+    lake, rounds = Lake(pg, spark, tmp_path), list[Recorded]()
+    for change in THEN:
+        lake.change(change)
+        rounds.append(lake.recorded())
+        for feature in FEATURES:
+            assert rounds[-1].features(feature) == {feature} - {"none"}
+    assert all(rounds[0].source[feature] != rounds[1].source[feature] for feature in FEATURES)
+    # The first of them is a round of the past by now.
+    rounds[0] = Recorded(lake.connector().versions(rounds[0].cut.lsn), rounds[0].source)
+    pg.drop_database(lake.database)
+    table, page = matrix(spark, tmp_path, rounds), PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     told, after = rest.split(END)
     if os.environ.get("WAL2LAKE_WRITE_DOCS"):
