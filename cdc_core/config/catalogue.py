@@ -92,6 +92,11 @@ def _families() -> tuple[tuple[re.Pattern[str], Property, str, str], ...]:
     return (*packages, *others)
 
 
+def property_of(name: str) -> KnownProperty:
+    """Return the declaration of a property by its name. Raises KeyError."""
+    return _named()[name]
+
+
 def find(name: str) -> KnownProperty | None:
     """Return the declaration for a name of a connector file, or None if there is none."""
     found = _named().get(name)

@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from cdc_core.config.catalogue import find
+from cdc_core.config.catalogue import property_of
 from cdc_core.config.connector import ConnectorConfig, line_of
 from cdc_core.errors import ConfigError
 from cdc_core.postgres import place
@@ -65,8 +65,7 @@ def _different(first: _File, second: _File) -> Iterator[str]:
 def _value(config: ConnectorConfig, name: str) -> Any:
     if name.startswith(_SPARK):
         return dict(config.engine.spark).get(name.removeprefix(_SPARK))
-    known = find(name)
-    assert known is not None
+    known = property_of(name)
     return getattr(getattr(config, known.package), known.field)
 
 

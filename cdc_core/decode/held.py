@@ -68,10 +68,10 @@ class HeldSegments:
                 self._bytes += len(self._memory[-1].buffer)
             surplus -= len(last)
         if surplus > 0 and self._file is not None:
-            self._cut_file(surplus)
+            self._cut_file(self._file, surplus)
         self._frames = min(self._frames, frames)
 
-    def _cut_file(self, surplus: int) -> None:
+    def _cut_file(self, file: IO[bytes], surplus: int) -> None:
         while surplus > 0 and self._in_file:
             size, ends = self._in_file.pop()
             self._file_bytes -= size
@@ -80,8 +80,7 @@ class HeldSegments:
             if len(left):
                 self._in_file.append((int(left[-1]), left))
                 self._file_bytes += int(left[-1])
-        assert self._file is not None
-        self._file.truncate(self._file_bytes)
+        file.truncate(self._file_bytes)
 
     def take(self) -> Iterator[Segment]:
         """Return all segments, and forget them as they are returned: one at a time is in memory."""

@@ -147,8 +147,7 @@ class RowGroupWriter:
                 if relation is None or not fits(relation, group):
                     relation = self._relations.extended(table, group.columns)
                 out.append((group, None, relation))
-            assert relation is not None
-            self._of_table[table] = relation
+                self._of_table[table] = relation
             return out
         return self._in_order(table, groups, complete, known)
 
@@ -167,8 +166,7 @@ class RowGroupWriter:
             elif known is None or not fits(known, groups[number]):
                 known = self._relations.extended(table, groups[number].columns)
             rows_of.setdefault((number, known), []).append(row)
-        assert known is not None
-        self._of_table[table] = known
+            self._of_table[table] = known
         return [(groups[number], np.array(its), relation) for (number, relation), its in rows_of.items()]
 
     def _completed(self, group: RowGroup) -> Relation:

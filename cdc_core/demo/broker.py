@@ -133,7 +133,7 @@ class Broker:
             subprocess.run(order, check=True, capture_output=True, timeout=_FORMAT_SECONDS)
         log = (self._folder / "broker.log").open("ab")
         with log:
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 [java(), *_JAVA, "-cp", classes, "kafka.Kafka", str(properties)],
                 stdout=log,
                 stderr=log,
@@ -141,7 +141,7 @@ class Broker:
                 start_new_session=True,
             )
         try:
-            self._await_port()
+            self._await_port(process)
         except BaseException:
             self.stop()
             raise
@@ -167,11 +167,10 @@ class Broker:
             text += _SECURED.format(certificate=self._secured.certificate)
         return text + "".join(f"{name}={value}\n" for name, value in self._more.items())
 
-    def _await_port(self) -> None:
+    def _await_port(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
+            if process.poll() is not None:
                 break
             with socket.socket() as probe:
                 probe.settimeout(1.0)

@@ -51,13 +51,12 @@ class DebeziumOffset:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> DebeziumOffset:
         """Read an offset's JSON object. Raises ConfigError."""
-        if raw.get("lsn") is None:
+        lsn = _lsn(raw, "lsn")
+        if lsn is None:
             raise _bad("has no lsn: it is not of Debezium's connector for PostgreSQL")
         is_of_snapshot = _truth(raw.get("snapshot"))
         ended = _truth(raw.get("last_snapshot_record")) or _truth(raw.get("snapshot_completed"))
         counts = {name[len(_COUNT_PREFIX) :]: _number(raw, name) or 0 for name in raw if name.startswith(_COUNT_PREFIX)}
-        lsn = _lsn(raw, "lsn")
-        assert lsn is not None
         return cls(
             lsn,
             _lsn(raw, "lsn_proc"),

@@ -79,8 +79,12 @@ class KnownFault:
         return self.concerns is not None and self.concerns(table, column)
 
     def repaired(self, version: int) -> str:
-        """Return the first version without the fault of the server's major version, or what it is repaired in."""
-        assert self.versions is not None
+        """Return the first version without the fault of the server's major version, or what it is repaired in.
+
+        Empty for a fault of a plug-in.
+        """
+        if self.versions is None:
+            return ""
         major = version // 10_000
         minor = self.versions[major][1]
         if minor is not None:
@@ -211,7 +215,7 @@ def concerned_tables(
             names = [c.name for c in table.columns if c.name in captured and fault.has_column(table, c)]
             if names:
                 by = identifying(table)
-                repaired = fault.repaired(version) if fault.versions is not None else ""
+                repaired = fault.repaired(version)
                 concerned.append(
                     ConcernedTable(fault, table, tuple(names), tuple(name for name in names if name in by), repaired)
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import overload
 
 from cdc_core.schema import TableId
 
@@ -65,6 +66,12 @@ class CheckReport:
     quarantined: int
     success: bool
     rules: tuple[RuleResult, ...] = ()
+
+
+@overload
+def both(report: CheckReport | None, other: CheckReport) -> CheckReport: ...
+@overload
+def both(report: CheckReport | None, other: CheckReport | None) -> CheckReport | None: ...
 
 
 def both(report: CheckReport | None, other: CheckReport | None) -> CheckReport | None:

@@ -105,10 +105,9 @@ def _measured(
                     grid[:, number] & (lsn > finding.rule.since) if finding.rule.since else grid[:, number]
                 )
         by_rows = [finding for finding in findings if finding.rule.by is not By.SQL and finding.metrics.rows]
-        judged = slice_.judged([finding.rule for finding in by_rows]) if by_rows else None
-    for number, finding in enumerate(by_rows):
-        assert judged is not None
-        _judge_rows(table, changes, finding, judged[:, number])
+        judged = slice_.judged([finding.rule for finding in by_rows]).T if by_rows else ()
+    for finding, of_rule in zip(by_rows, judged, strict=True):
+        _judge_rows(table, changes, finding, of_rule)
     for finding in findings:
         if finding.unexpected is not None:
             finding.metrics = replace(finding.metrics, unexpected=int(finding.unexpected.sum()))

@@ -61,7 +61,7 @@ def write_suite(folder: Path, table: TableId, rules: Sequence[Rule]) -> SuiteRep
         return SuiteReport(table, path, problem=f"{path} is no JSON ({type(error).__name__})")
     if not isinstance(known, dict) or known.get("name") != name or not isinstance(known.get("expectations"), list):
         return SuiteReport(table, path, problem=f"{path} is not the suite {name}")
-    suite, report = _renewed(table, known, {rule.name: rule for rule in rules if _expectation(rule) is not None})
+    suite, report = _renewed(table, known, {rule.name: made for rule in rules if (made := _entry(rule)) is not None})
     if suite != known or not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         making = path.with_name(path.name + ".new")
@@ -83,8 +83,10 @@ def _expectation(rule: Rule) -> tuple[str, dict[str, Any]] | None:
     return (rule.kind, rule.arguments) if rule.kwargs else None
 
 
-def _renewed(table: TableId, suite: Mapping[str, Any], rules: Mapping[str, Rule]) -> tuple[dict[str, Any], SuiteReport]:
-    """Return a suite brought up to date with ``rules`` by name, and its report."""
+def _renewed(
+    table: TableId, suite: Mapping[str, Any], rules: Mapping[str, dict[str, Any]]
+) -> tuple[dict[str, Any], SuiteReport]:
+    """Return a suite brought up to date with the entries of rules by name, and its report."""
     generated, kept = generated_names(suite), list[Any]()
     marked, counts = set[str](), Counter[str]()
     for entry in suite["expectations"]:
@@ -97,22 +99,24 @@ def _renewed(table: TableId, suite: Mapping[str, Any], rules: Mapping[str, Rule]
         elif name not in rules:
             counts["removed"] += 1
             continue
-        elif mark_of(entry).get("kwargs") != _entry(rules[name])["kwargs"]:
+        elif mark_of(entry).get("kwargs") != rules[name]["kwargs"]:
             counts["changed"] += 1
-            kept.append({**entry, **_entry(rules[name]), "severity": entry.get("severity", "critical")})
+            kept.append({**entry, **rules[name], "severity": entry.get("severity", "critical")})
             continue
         kept.append(entry)
-    new = [rule for name, rule in rules.items() if name not in generated and name not in marked]
-    kept += [_entry(rule) for rule in new]
+    new = [entry for name, entry in rules.items() if name not in generated and name not in marked]
+    kept += new
     meta = {**(suite.get("meta") or {}), MARK: {"generated": sorted(rules)}}
     edited = counts["edited"] + sum(name in rules and name not in marked for name in generated)
     report = SuiteReport(table, Path(), len(new), counts["changed"], counts["removed"], edited, counts["own"])
     return {**suite, "expectations": kept, "meta": meta}, report
 
 
-def _entry(rule: Rule) -> dict[str, Any]:
+def _entry(rule: Rule) -> dict[str, Any] | None:
+    """The entry of a rule in a suite, None as ``_expectation``."""
     made = _expectation(rule)
-    assert made is not None
+    if made is None:
+        return None
     kind, kwargs = made
     return {
         "type": kind,

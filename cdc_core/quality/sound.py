@@ -27,17 +27,16 @@ _KEPT = 16_384
 
 def sound_metrics(changes: pa.Table, rules: Sequence[Rule]) -> list[Metrics] | None:
     """Return the metrics of each rule if no row of ``changes`` is unexpected by any of them; None if one may be."""
-    if not all(map(_is_as_generated, rules)):
+    rows = _SoundRows.of(changes) if all(map(_is_as_generated, rules)) else None
+    if rows is None:
         return None
-    rows = _SoundRows.of(changes)
     metrics: list[Metrics] = []
-    for rule in rules if rows is not None else ():
-        assert rows is not None
+    for rule in rules:
         counted = rows.metrics(rule)
         if counted is None:
             return None
         metrics.append(counted)
-    return None if rows is None else metrics
+    return metrics
 
 
 @dataclass(frozen=True, slots=True)

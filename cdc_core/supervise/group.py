@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,8 +60,7 @@ class _Member:
 
     path: Path
     name: str
-    connector: Connector | None = None
-    error: CdcError | None = None
+    opened: Connector | CdcError = field(init=False)
     metrics: ConnectorMetrics | None = None
     failures: int = 0
     since: datetime | None = None
@@ -69,11 +68,15 @@ class _Member:
 
     def read(self, open_file: Callable[[Path], Connector]) -> None:
         """Read the file."""
-        self.connector = self.error = None
         try:
-            self.connector = open_file(self.path)
+            self.opened = open_file(self.path)
         except CdcError as error:
-            self.error = error
+            self.opened = error
+
+    @property
+    def connector(self) -> Connector | None:
+        """The connector of a valid file."""
+        return None if isinstance(self.opened, CdcError) else self.opened
 
 
 class ConnectorGroup:
@@ -88,7 +91,7 @@ class ConnectorGroup:
         for member in self._members:
             member.read(open_file)
         if not self.connectors:
-            raise next(member.error for member in self._members if member.error is not None)
+            raise next(member.opened for member in self._members if isinstance(member.opened, CdcError))
         check_together(self._configs())
         for member in self._members:
             member.name = member.name if member.connector is None else member.connector.name
@@ -148,18 +151,18 @@ class ConnectorGroup:
             return None
 
     def _run(self, member: _Member, until: Until, hooks: GroupHooks) -> StreamReport | None:
-        if member.connector is None:
-            assert member.error is not None
-            raise member.error
-        own = hooks.of_run(member.connector)
+        connector = member.opened
+        if isinstance(connector, CdcError):
+            raise connector
+        own = hooks.of_run(connector)
 
         def note_stream() -> None:
             member.failures, member.has_failed, member.since = 0, False, None
             if own.on_stream is not None:
                 own.on_stream()
 
-        report = Service(member.connector, until, replace(own, on_stream=note_stream)).run()
-        hooks.on_end(member.connector, report)
+        report = Service(connector, until, replace(own, on_stream=note_stream)).run()
+        hooks.on_end(connector, report)
         return report
 
     def _rests(self, member: _Member, seconds: float, should_stop: Callable[[], bool]) -> bool:
@@ -184,7 +187,7 @@ class ConnectorGroup:
             try:
                 check_together(self._configs())
             except CdcError as error:
-                member.connector, member.error = None, error
+                member.opened = error
         if member.connector is not None and member.connector.name != member.name:
             forget_metrics(member.name, *self._address)
             member.name = member.connector.name

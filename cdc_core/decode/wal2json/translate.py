@@ -98,12 +98,11 @@ class Wal2JsonTranslator:
             # The first chunk ends in an open array.
             values = _values(text + _END)
             end = int(Lsn.parse(values["nextlsn"]))
-            self._begun = _Commit(end - 1, end, int(values["xid"]), _microseconds(values["timestamp"]))
-            return self._began(lsn)
+            begun = _Commit(end - 1, end, int(values["xid"]), _microseconds(values["timestamp"]))
+            return self._began(lsn, begun)
         values = _values(text[len(_OUTSIDE) : -len(_END)] if kind == _OUTSIDE_1 else text)
         if kind == ord("B"):
-            self._begun = _commit(values)
-            return self._began(lsn)
+            return self._began(lsn, _commit(values))
         if kind == ord("C"):
             self._begun = _commit(values)
             return self._committed(lsn)
@@ -125,10 +124,9 @@ class Wal2JsonTranslator:
         place = np.array([at]), np.array([lsn])
         return [RowGroup(table, ord("D"), *place, (), is_complete=False, new=None, old=None) for table in tables]
 
-    def _began(self, lsn: int) -> pa.Array:
-        assert self._begun is not None
-        found = self._begun
-        return write.begins(*(np.array([each], dtype=np.int64) for each in (lsn, found.lsn, found.ts_us, found.xid)))
+    def _began(self, lsn: int, begun: _Commit) -> pa.Array:
+        self._begun = begun
+        return write.begins(*(np.array([each], dtype=np.int64) for each in (lsn, begun.lsn, begun.ts_us, begun.xid)))
 
     def _committed(self, lsn: int) -> pa.Array:
         found = self._begun

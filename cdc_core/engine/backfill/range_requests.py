@@ -131,7 +131,7 @@ class RangeRequests:
         if self._stored.now.progress.current != current:
             return
         if self._request.id and current.table in self._writes.refused:
-            self._end(ScanStatus.SKIPPED)
+            self._end(current.table, ScanStatus.SKIPPED)
         elif self._plan is None:
             self._note_plan(current)
         elif self._is_complete(current.table):
@@ -222,7 +222,7 @@ class RangeRequests:
             self._retry(table)
         else:
             _log.warning("%s is skipped by the incremental snapshot: %s", table, error)
-            self._end(ScanStatus.SQL_EXCEPTION)
+            self._end(table, ScanStatus.SQL_EXCEPTION)
 
     def _postpone(self, table: TableId, error: LockedError) -> None:
         """Read the other tables first; this one is tried again until it is no longer locked."""
@@ -245,7 +245,7 @@ class RangeRequests:
                 "See the log for the cause, and request the snapshot again.",
                 *(table, MAX_TRIES),
             )
-            self._end(ScanStatus.SKIPPED)
+            self._end(table, ScanStatus.SKIPPED)
 
     def _is_complete(self, table: TableId) -> bool:
         """Whether all ranges were written, and nothing of the table is left to be written or read again."""
@@ -256,7 +256,7 @@ class RangeRequests:
     def _complete(self, table: TableId) -> None:
         search = self._stored.now.searches.get(table)
         if search is None or not search.again:
-            self._end(ScanStatus.SUCCEEDED if self._request.rows else ScanStatus.EMPTY)
+            self._end(table, ScanStatus.SUCCEEDED if self._request.rows else ScanStatus.EMPTY)
         elif search.may_begin_again:
             self._restart(table, search)
         else:
@@ -266,7 +266,7 @@ class RangeRequests:
                 *(table, search.passes + 1),
             )
             self._stored.now = self._stored.now.with_search(table, None)
-            self._end(ScanStatus.SUCCEEDED)
+            self._end(table, ScanStatus.SUCCEEDED)
 
     def _restart(self, table: TableId, search: Search) -> None:
         """Read the current table again from its first row."""
@@ -279,18 +279,16 @@ class RangeRequests:
 
     def _end_unread(self, table: TableId, status: ScanStatus) -> None:
         _log.warning("%s is skipped by the incremental snapshot: %s.", table, status.value)
-        self._end(status)
+        self._end(table, status)
 
-    def _end(self, status: ScanStatus) -> None:
+    def _end(self, table: TableId, status: ScanStatus) -> None:
         """End the current table and continue with the next."""
-        current = self._stored.now.progress.current
-        assert current is not None
-        self._writes.refused.discard(current.table)
-        self._locked.discard(current.table)
+        self._writes.refused.discard(table)
+        self._locked.discard(table)
         self._forget()
         self._is_held, self._tries = False, 0
         progress = self._stored.now.progress.next_table()
-        self._queue.done(status)
+        self._queue.done(table, status)
         self._stored.store(self._stored.now.for_next_table(progress))
         self._queue.progress = progress
         if progress.current is None:

@@ -23,9 +23,7 @@ class Judgements:
     def add(self, report: RoundReport) -> None:
         """Add the judgements of a round."""
         for check in report.judgements if self._docs_path else ():
-            summed = both(self._found.get(check.table), check)
-            assert summed is not None
-            self._found[check.table] = summed
+            self._found[check.table] = both(self._found.get(check.table), check)
 
     def close(self, places: Mapping[str, str]) -> None:
         """Build data docs; ``places``: quarantine tables by schema.table. Logs a warning on failure."""

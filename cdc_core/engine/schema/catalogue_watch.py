@@ -10,8 +10,8 @@ from cdc_core.engine.schema.decisions import SchemaDecisions
 from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.engine.schema.pauses import Pauses
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.lake import Pause, TableVersions
-from cdc_core.schema import Fingerprint, TableId, Verdict
+from cdc_core.lake import Pause, SchemaVersion, TableVersions
+from cdc_core.schema import Fingerprint, TableId
 
 
 class CatalogueWatch:
@@ -73,7 +73,8 @@ class CatalogueWatch:
         others = [(table, state, marks.get(oid)) for oid, table, state in known if not _is_same(state, marks.get(oid))]
         self._same = None if others else compared
         for table, state, fingerprint in others:
-            self._look(table, state, fingerprint, wal_lsn)
+            if state.schema_version is not None:
+                self._look(table, state, state.schema_version, fingerprint, wal_lsn)
 
     def poll_if_altered(self, wal_lsn: Callable[[], int]) -> None:
         """As ``poll``, but only if values may have changed without an event since the last call. One small query.
@@ -93,7 +94,7 @@ class CatalogueWatch:
         state = self._tables.of(table)
         if state.schema_version is None or state.reread is not None or state.owed is not None:
             return False
-        return self._decisions.can_go_on(table, state, self._catalogue.current(table))
+        return self._decisions.can_go_on(table, state, state.schema_version, self._catalogue.current(table))
 
     def _storage_stamp(self) -> str:
         # ``poll`` passes over tables that are re-read: what happened meanwhile to one is looked at once it was.
@@ -103,7 +104,12 @@ class CatalogueWatch:
         )
 
     def _look(
-        self, table: TableId, state: TableVersions, fingerprint: Fingerprint | None, wal_lsn: Callable[[], int]
+        self,
+        table: TableId,
+        state: TableVersions,
+        base: SchemaVersion,
+        fingerprint: Fingerprint | None,
+        wal_lsn: Callable[[], int],
     ) -> None:
         """Handle a table whose fingerprint changed, or that no longer exists."""
         current = self._catalogue.current(table)
@@ -111,12 +117,12 @@ class CatalogueWatch:
             self._note_gone(table)
         # Queried after the catalogue: every change visible there was committed before this LSN.
         lsn = wal_lsn()
-        decision = self._decisions.decide(state, None, current)
+        decision = self._decisions.decide(state, base.table, None, current)
         self._versions.note_seen(table, fingerprint if current is None else current.fingerprint)
-        if decision.verdict is not Verdict.FOLLOW:
+        if decision.table is None:
             self._pauses.hold_back(table, decision, lsn)
         elif current is not None:
-            self._versions.follow_after(table, decision, lsn)
+            self._versions.follow_after(table, base, decision, decision.table, lsn)
 
     def _look_at_paused(self, table: TableId, state: TableVersions, paused: Pause) -> None:
         """Resume a paused table by a re-read if the user has removed the cause of the pause."""

@@ -32,14 +32,14 @@ class SchemaDecisions:
         self._policy = policy
         self.uncarried = uncarried
 
-    def decide(self, state: TableVersions, announced: TableSchema | None, current: TableSchema | None) -> Decision:
-        """Decide how the table gets from the version decided last, which it must have, to the next.
+    def decide(
+        self, state: TableVersions, base: TableSchema, announced: TableSchema | None, current: TableSchema | None
+    ) -> Decision:
+        """Decide how the table gets from ``base``, the version decided last, to the next.
 
         ``announced`` is the version of a Relation message, None if there was none; ``current`` is the catalogue's
         description, None if the table does not exist.
         """
-        assert state.schema_version is not None
-        base = state.schema_version.table
         captured = {name for version in (base, announced, current) if version for name in self._steps.captured(version)}
         decision = decide(
             base,
@@ -83,14 +83,15 @@ class SchemaDecisions:
         """Whether a paused table can be re-read as the catalogue describes it now."""
         if current is None or name_clash(table, self._steps.captured(streamed(current))) is not None:
             return False
-        return state.schema_version is None or self.decide(state, None, current).verdict is not Verdict.REFUSE
+        base = None if state.schema_version is None else state.schema_version.table
+        return base is None or self.decide(state, base, None, current).verdict is not Verdict.REFUSE
 
-    def can_go_on(self, table: TableId, state: TableVersions, current: TableSchema | None) -> bool:
+    def can_go_on(self, table: TableId, state: TableVersions, last: SchemaVersion, current: TableSchema | None) -> bool:
         """Whether a paused table's changes can be merged with its source's current schema version, without a re-read.
 
         Raises TableError if the cause of the pause still exists.
         """
-        decision = self.decide(state, None, current)
+        decision = self.decide(state, last.table, None, current)
         if decision.verdict is Verdict.REFUSE and self._policy.changes is not SchemaChanges.PAUSE:
             raise TableError(decision.reason, decision.remedy, str(table))
-        return decision.verdict is Verdict.FOLLOW and not decision.operations and self._steps.has_ways(state)
+        return decision.verdict is Verdict.FOLLOW and not decision.operations and self._steps.has_ways(state, last)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from cdc_core.engine.schema.catalogue import Catalogue
 from cdc_core.engine.schema.known_tables import KnownTables
 from cdc_core.lake import SchemaLog
-from cdc_core.schema import Decision, PauseCause, Policy, SchemaChanges, TableId, Verdict
+from cdc_core.schema import Decision, PauseCause, Policy, SchemaChanges, TableId
 
 _log = logging.getLogger(__name__)
 
@@ -47,10 +47,9 @@ class Pauses:
 
     def hold_back(self, table: TableId, decision: Decision, lsn: int) -> None:
         """Have the table re-read or pause it, as was decided at ``lsn`` about a change that cannot be followed."""
-        if decision.verdict is Verdict.REREAD:
+        if decision.cause is None:
             self.want_reread(table, decision.reason)
         else:
-            assert decision.cause is not None
             self.pause(table, decision.cause, decision.reason, decision.remedy, lsn)
 
     def resume(self, table: TableId, lsn: int) -> None:

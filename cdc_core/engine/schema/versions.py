@@ -23,7 +23,6 @@ from cdc_core.schema import (
     ReplicaIdentity,
     TableId,
     TableSchema,
-    Verdict,
     keeps_key,
     project,
     same_columns,
@@ -96,12 +95,12 @@ class SchemaVersions:
             return
         chain, at = [], state.schema_versions.get(last())
         while at is not None and at.number > state.in_force and at.projection is not None:
-            chain.append(at)
+            chain.append((at, at.projection))
             at = state.schema_versions.get(at.parent or 0)
         if at is None or at.number != state.in_force:
             return
-        for version in reversed(chain):
-            state.steps[version.number] = self._steps.step(state, table, version)
+        for version, projection in reversed(chain):
+            state.steps[version.number] = self._steps.step(state, table, version, projection)
             state.schema_version, state.seen = version, version.table.fingerprint
             reason = self._decisions.reread_by_options(version)
             if reason:
@@ -152,31 +151,33 @@ class SchemaVersions:
         """Note the fingerprint up to which the catalogue's changes of the table were decided on; None if dropped."""
         self._tables.of(table).seen = seen
 
-    def follow_after(self, table: TableId, decision: Decision, lsn: int) -> None:
-        """Follow a change that no message has announced: at once if only the description changed.
+    def follow_after(
+        self, table: TableId, base: SchemaVersion, decision: Decision, after: TableSchema, lsn: int
+    ) -> None:
+        """Follow a change from ``base``, the version decided last, that no message has announced.
 
-        Else once the stream has passed ``lsn``, before which the source changed. Until then the stream may announce
-        changes under another replica identity or from before the present key.
+        At once if only the description changed, else once the stream has passed ``lsn``, before which the source
+        changed. Until then the stream may announce changes under another replica identity or from before the present
+        key.
         """
         state = self._tables.of(table)
-        assert state.schema_version is not None and decision.table is not None
-        base = state.schema_version.table
-        is_identified = base.identity is decision.table.identity and keeps_key(base, decision.marks)
+        is_identified = base.table.identity is after.identity and keeps_key(base.table, decision.marks)
         if decision.operations or not is_identified:
-            state.waiting = (lsn, decision)
+            state.waiting = (lsn, decision, after)
         else:
-            self._follow(table, state, decision, lsn)
+            self._follow(table, state, base, decision, after, lsn)
 
     def follow_passed(self, passed: int) -> list[TableId]:
         """Apply the plans whose LSN the stream has passed without a change of a row; returns their tables."""
         done = []
         for table in list(self._tables.unsettled):
             state = self._tables.of(table)
-            if state.waiting is None or state.waiting[0] > passed or state.holds_back:
+            base, plan = state.schema_version, state.waiting
+            if base is None or plan is None or plan[0] > passed or state.holds_back:
                 continue
-            lsn, decision = state.waiting
+            lsn, decision, after = plan
             state.waiting = None
-            self._follow(table, state, decision, lsn)
+            self._follow(table, state, base, decision, after, lsn)
             done.append(table)
         return done
 
@@ -195,7 +196,7 @@ class SchemaVersions:
         # whose partitions are sent under their own names is truncated under its name.
         if current is not None and state.schema_version is not None:
             is_root = current.is_partitioned
-            decision = self._decisions.decide(state, None, current)
+            decision = self._decisions.decide(state, state.schema_version.table, None, current)
             if not is_root and decision.cause is PauseCause.PUBLISHED_OTHERWISE:
                 self._pauses.hold_back(table, decision, lsn)
                 return
@@ -216,30 +217,37 @@ class SchemaVersions:
         # The stream decides, at its position; a change found by a poll may be later than that.
         self.dropped_plans += state.waiting is not None
         state.waiting = None
-        decision = self._decisions.decide(state, version, current)
-        if decision.verdict is Verdict.FOLLOW:
-            return self._follow(version.id, state, decision, lsn)
+        decision = self._decisions.decide(state, base.table, version, current)
+        if decision.table is not None:
+            return self._follow(version.id, state, base, decision, decision.table, lsn)
         self._pauses.hold_back(version.id, decision, lsn)
         return self._add(state, version.id, version, None, lsn, decided=False).number
 
-    def _follow(self, table: TableId, state: TableVersions, decision: Decision, lsn: int) -> int:
-        """Add the plan's step; returns the number of the resulting schema version."""
-        assert decision.table is not None and state.schema_version is not None
-        state.seen = decision.table.fingerprint
-        has_key = decision.table.row_key == state.schema_version.table.row_key
+    def _follow(
+        self,
+        table: TableId,
+        state: TableVersions,
+        base: SchemaVersion,
+        decision: Decision,
+        after: TableSchema,
+        lsn: int,
+    ) -> int:
+        """Add the step of a plan from ``base`` to ``after``; returns the number of the resulting schema version."""
+        state.seen = after.fingerprint
+        has_key = after.row_key == base.table.row_key
         if has_key and not any(operation.changes_lake for operation in decision.operations):
-            known = state.schema_version.table.fingerprint
-            described = dataclasses.replace(state.schema_version, table=decision.table)
+            known = base.table.fingerprint
+            described = dataclasses.replace(base, table=after)
             state.schema_version = state.schema_versions[described.number] = described
             if known is None or state.seen is None or known.keys != state.seen.keys:
                 # The next run may find another index in place of one of these.
                 self._record_again(table, described)
-            return state.schema_version.number
+            return described.number
         projected = project(self._steps.lake_columns(state, table), decision.operations)
-        columns = self._steps.masked(projected, decision.table)
+        columns = self._steps.masked(projected, after)
         for change in decision.changes:
             _log.warning("%s: %s", table, change.text)
-        return self._add(state, table, decision.table, columns, lsn).number
+        return self._add(state, table, after, columns, lsn).number
 
     def _add(
         self,
@@ -267,7 +275,7 @@ class SchemaVersions:
             schema_version = dataclasses.replace(same, table=table)
             number = schema_version.number
         if columns is not None:
-            state.steps[number] = self._steps.step(state, name, schema_version)
+            state.steps[number] = self._steps.step(state, name, schema_version, columns)
         if same is None:
             self._log.add_versions([(name, schema_version)], lsn)
         state.schema_versions[number] = schema_version

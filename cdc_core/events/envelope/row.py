@@ -171,7 +171,7 @@ class RowWriter:
             self._report(field, np.flatnonzero(converted.bad.fill_null(False).to_numpy(zero_copy_only=False)), lsn)
         values = converted.values
         if field.cut is not None and _is_cuttable(field):
-            values = _cut(field, source, values, missing)
+            values = _cut(field, field.cut, source, values, missing)
             missing = None  # the placeholder was truncated like any other value
         return values, source, missing
 
@@ -200,17 +200,16 @@ def _is_cuttable(field: Field) -> bool:
     return field.schema.type == "string" or (field.schema.type == "bytes" and field.schema.name is None)
 
 
-def _cut(field: Field, source: pa.Array, values: pa.Array, missing: pa.Array | None) -> pa.Array:
-    """Return the first ``field.cut`` UTF-16 units or bytes of every value, placeholders and NULLs' included."""
+def _cut(field: Field, cut: int, source: pa.Array, values: pa.Array, missing: pa.Array | None) -> pa.Array:
+    """Return the first ``cut`` UTF-16 units or bytes of every value, placeholders and NULLs' included."""
     kind = values.type
     if missing is not None and field.face.unavailable is not None:
         values = pc.if_else(missing, pa.scalar(field.face.unavailable, kind), values)
     if field.required_value is not None and field.required is not None and values.null_count:
         values = pc.if_else(pc.is_null(source), pc.fill_null(values, pa.scalar(field.required_value, kind)), values)
-    assert field.cut is not None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return TruncateMapper(field.cut)(values)
-    return pc.binary_slice(values, 0, field.cut)
+        return TruncateMapper(cut)(values)
+    return pc.binary_slice(values, 0, cut)
 
 
 def key_fields(

@@ -90,12 +90,12 @@ class TimestampConverter:
         return millis * self._precision
 
     def _writer(self) -> Callable[[int], Any]:
-        if self._target == "string":
-            assert self._format is not None
-            return self._format.text
-        return {
+        writers: dict[str, Callable[[int], Any]] = {
             "unix": self._unix,
             "Date": lambda millis: millis // _DAY,
             "Time": lambda millis: millis % _DAY,
             "Timestamp": lambda millis: millis,
-        }[self._target]
+        }
+        if self._format is not None:
+            writers["string"] = self._format.text
+        return writers[self._target]

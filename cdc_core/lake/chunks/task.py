@@ -114,7 +114,7 @@ class ChunkTask:
         # a key, it was read too early. A commit may be in the stream long before snapshots show it.
         rest = self._texts(moved_unsent(changes, table.row_key, lake.schema), table)
         if order.ordinal is not None and chunks:
-            self._keep_events(chunks, order)
+            self._keep_events(chunks, order, order.ordinal)
         if not chunks:
             return ChunkOutcome(table.id, rest, enabled=prepared.enabled)
         gate = ChunkGate(slices, target, lake)
@@ -204,9 +204,8 @@ class ChunkTask:
         texts = None if masked & set(key) else key_texts(keys, key)
         return None if texts is None else tuple(texts)
 
-    def _keep_events(self, chunks: Sequence[ChunkRows], order: ChunkOrder) -> None:
+    def _keep_events(self, chunks: Sequence[ChunkRows], order: ChunkOrder, ordinal: int) -> None:
         slices, target = self.slices, order.target
-        assert order.ordinal is not None
         append_chunk(
             slices.paths.changelog(target.table.id),
             pa.concat_tables([chunk.rows for chunk in chunks]),
@@ -214,7 +213,7 @@ class ChunkTask:
             target.table.id,
             schema_version=target.schema.schema_version,
             lsn=order.reached,
-            ordinal=order.ordinal,
+            ordinal=ordinal,
             history_minutes=slices.writer.history_minutes,
         )
 

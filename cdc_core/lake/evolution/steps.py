@@ -64,15 +64,15 @@ class SchemaSteps:
             return tuple(reversed(steps))
         return () if same_layout(schema_version, target.table) and same_columns(schema_version, target.table) else None
 
-    def has_ways(self, state: TableVersions) -> bool:
-        """Whether rows of all versions after the one decided last can be read as rows of it."""
-        assert state.schema_version is not None
-        later = [number for number in state.schema_versions if number > state.schema_version.number]
-        return all(self.way(state, number, state.schema_version) is not None for number in later)
+    def has_ways(self, state: TableVersions, last: SchemaVersion) -> bool:
+        """Whether rows of all versions after ``last``, which was decided last, can be read as rows of it."""
+        later = [number for number in state.schema_versions if number > last.number]
+        return all(self.way(state, number, last) is not None for number in later)
 
-    def step(self, state: TableVersions, name: TableId, schema_version: SchemaVersion) -> SchemaStep:
-        """Return the step to a schema version from its parent; ``schema_version`` has a projection."""
-        assert schema_version.projection is not None
+    def step(
+        self, state: TableVersions, name: TableId, schema_version: SchemaVersion, projection: Sequence[Projected]
+    ) -> SchemaStep:
+        """Return the step to a schema version from its parent, by the version's projection."""
         types = {field.name: field.type for field in self._lake_fields(state, name, schema_version.parent or 0)}
         before = state.schema_versions.get(schema_version.parent or 0)
         if schema_version.number <= state.in_force and before is not None:
@@ -80,7 +80,7 @@ class SchemaSteps:
             # columns.
             types |= {column.name: self.lake_type(column) for column in before.table.columns}
         columns = []
-        for projected in schema_version.projection:
+        for projected in projection:
             if projected.column is None:
                 kind = types.get(projected.source or "", pa.string())
                 columns.append(StepColumn(projected.name, projected.source, kind))
@@ -141,8 +141,8 @@ class SchemaSteps:
             return [pa.field(column.name, column.type) for column in step.columns]
         schema = self._lake_schema(table)
         if schema is None:
-            assert state.schema_version is not None
-            return [pa.field(c.name, self.lake_type(c)) for c in state.schema_version.table.columns]
+            decided = () if state.schema_version is None else state.schema_version.table.columns
+            return [pa.field(column.name, self.lake_type(column)) for column in decided]
         own = own_columns(schema)
         return [field for field in schema if field not in own]
 
@@ -151,4 +151,4 @@ class SchemaSteps:
         schema_version = state.schema_versions.get(number)
         if schema_version is None or schema_version.projection is None:
             return None
-        return self.step(state, schema_version.table.id, schema_version)
+        return self.step(state, schema_version.table.id, schema_version, schema_version.projection)

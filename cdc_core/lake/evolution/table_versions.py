@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cdc_core.lake.schema.project import SchemaStep
 from cdc_core.lake.stores.schema_log import Pause, SchemaVersion, TableHistory
-from cdc_core.schema import Decision, Fingerprint
+from cdc_core.schema import Decision, Fingerprint, TableSchema
 
 
 @dataclass(slots=True)
@@ -14,7 +14,8 @@ class TableVersions:
     """State of one table. ``schema_version`` is the one decided last, ``in_force`` the number stored in the lake table.
 
     ``reread`` is the reason why the table must be re-read, ``paused`` the reason why it is not merged. ``waiting`` is a
-    plan that is applied once the stream has passed its LSN, because no row has changed since the source changed.
+    plan, with the table after it, that is applied once the stream has passed its LSN, because no row has changed since
+    the source changed.
     ``absent``: the table did not exist when it was to be re-read. ``owed`` is the reason for a recorded re-read that
     does not hold back changes: the table is paused, or nothing has its name now.
     ``reserved`` is the number of the schema version that the table gets when it is re-read. ``seen`` is the fingerprint
@@ -32,7 +33,7 @@ class TableVersions:
     absent: bool = False
     owed: str | None = None
     paused: Pause | None = None
-    waiting: tuple[int, Decision] | None = None
+    waiting: tuple[int, Decision, TableSchema] | None = None
     seen: Fingerprint | None = None
     by_version: dict[int, int] = field(default_factory=dict)
     reserved: int = 0

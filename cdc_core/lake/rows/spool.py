@@ -74,9 +74,9 @@ class Spool:
         refused: list[Path] = []
         try:
             batches = list(_decoded(typer, relation, raw))
-        except NotUtf8Error:
-            raw, bad, error = separated(raw, relation)
-            assert error is not None
+        except NotUtf8Error as found:
+            raw, bad, first = separated(raw, relation)
+            error = first or found
             batches = list(_decoded(typer, relation, raw))
             empty = bad.set_column(bad.num_columns - 1, RAW_SCHEMA.field("payload"), pa.array([b""] * bad.num_rows))
             refused = [self._write(empty, typer.table, {_KIND_KEY: _REFUSED, _COLUMN_KEY: error.column})]
@@ -158,10 +158,9 @@ class ReadSpoolFiles:
             for batch in reader:
                 try:
                     rows = list(_decoded(typer, relation, batch))
-                except NotUtf8Error:
-                    good, bad, error = separated(batch, relation)
-                    assert error is not None
-                    self._leave_out(bad, error)
+                except NotUtf8Error as found:
+                    good, bad, first = separated(batch, relation)
+                    self._leave_out(bad, first or found)
                     rows = list(_decoded(typer, relation, good))
                     rows = rows or [pa.RecordBatch.from_pylist([], schema=typer.change_schema)]
                 yield from rows

@@ -79,15 +79,18 @@ class ChangelogWriter:
 
     def changelog(self, table: TableId, versions: Sequence[Decoded]) -> DeltaTable:
         """Create or widen the changelog of a table so that it has every column of the versions (at least one)."""
-        path, properties = self.paths.changelog(table), changelog_properties(self.history_minutes)
-        changelog = opened_to_commit(self.run, path)
-        for schema_version, rows in versions:
-            schema = stored_schema(
-                rows.schema, schema_version, None if changelog is None else changelog.schema, epoch_of(self.scope)
-            )
-            changelog = ensure_table(path, schema, table, properties, changelog)
-        assert changelog is not None
+        first, *others = versions
+        changelog = self._widened(table, opened_to_commit(self.run, self.paths.changelog(table)), first)
+        for version in others:
+            changelog = self._widened(table, changelog, version)
         return keep(self.run, changelog)
+
+    def _widened(self, table: TableId, changelog: DeltaTable | None, version: Decoded) -> DeltaTable:
+        schema_version, rows = version
+        before = None if changelog is None else changelog.schema
+        schema = stored_schema(rows.schema, schema_version, before, epoch_of(self.scope))
+        properties = changelog_properties(self.history_minutes)
+        return ensure_table(self.paths.changelog(table), schema, table, properties, changelog)
 
     def stored(self, changelog: DeltaTable, schema_version: int, rows: pa.Table) -> pa.Table:
         """Return decoded rows in the columns of the changelog."""

@@ -67,7 +67,7 @@ class Work:
     def long_merges(self, orders: Sequence[SliceOrder]) -> list[str]:
         """Return the paths of the lake tables whose slices may take long, and would have to be written twice."""
         large = large_among(orders, self.split_rows, self.task.writer.part_max_bytes)
-        long = [*large, *(order for order in orders if order.merge is not None and order.merge.has_backlog)]
+        long = [*large, *(order for order in orders if order.has_backlog)]
         return [self.task.paths.lake(order.table) for order in long]
 
     def upkeep(self, order: UpkeepOrder) -> UpkeepDone:
@@ -92,4 +92,4 @@ def _together(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
 
 
 def _has_backlog(item: SliceOrder | PartOrder) -> bool:
-    return isinstance(item, SliceOrder) and item.merge is not None and item.merge.has_backlog
+    return isinstance(item, SliceOrder) and item.has_backlog

@@ -109,13 +109,12 @@ class LakeMerge:
         if snapshot.resumed is not None and at.lsn is None and not is_settled:
             assert snapshot.visible is not None
             return SurplusFirst(merge, snapshot.resumed, snapshot.visible)
-        assert order.merge is not None
         merged = self._start(merge, at)
         if merge.replay is not None and merge.replay.drop:
             if at.lsn is not None:
                 return Whole(merge.up_to(just_after(at.lsn)), (), merged)
             merge = merge.without_replay()  # before the first merge nothing is in quarantine
-        if not order.merge.has_backlog and (new is None or new.rows is not None):
+        if not order.has_backlog and (new is None or new.rows is not None):
             rows = [] if new is None or new.rows is None else new.rows
             return self._choose_for_rows(merge, _unmerged(rows, at, merge), lake, merged)
         return self._choose_for_changelog(merge, lake, merged)

@@ -146,6 +146,11 @@ class SliceOrder:
         """The LSN up to which it merges; None if it only appends."""
         return None if self.merge is None else self.merge.to_lsn
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether it merges rows of earlier batches."""
+        return self.merge is not None and self.merge.has_backlog
+
     def with_replay(self, replay: Replay) -> SliceOrder:
         """Return the order that replays changes in quarantine, too; the same if nothing is merged."""
         if self.merge is None:

@@ -111,11 +111,19 @@ class SourceOptions:
 
 @dataclass
 class Files(InputPartition):
-    """Data files of one task; of changes, those between two positions."""
+    """Data files of one task."""
 
     paths: tuple[str, ...]
     version: int = 0
-    between: tuple[ChangePosition, ChangePosition] | None = None
+
+
+@dataclass
+class ChangeFiles(InputPartition):
+    """Files of the changelog for one task, which reads the changes between two positions."""
+
+    paths: tuple[str, ...]
+    start: ChangePosition
+    end: ChangePosition
 
 
 class LakeDataSource(DataSource):
@@ -169,7 +177,7 @@ class ChangesReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
-    def partitions(self) -> Sequence[Files]:
+    def partitions(self) -> Sequence[ChangeFiles]:
         """One for each file of the changelog."""
         return _partitions(self._options.changes(), self._options.start(), self._options.changes().newest)
 
@@ -194,7 +202,7 @@ class ChangesStream(DataSourceStreamReader):
         changes = self._options.changes()
         return _offset(changes, max(changes.newest, _position(changes, start)))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ChangeFiles]:
         """One for each file of the changelog that may have changes of the micro-batch."""
         changes = self._options.changes()
         return _partitions(changes, _position(changes, start), _position(changes, end))
@@ -204,17 +212,16 @@ class ChangesStream(DataSourceStreamReader):
         return _changes(self._options, partition, self._schema)
 
 
-def _partitions(changes: TableChanges, start: ChangePosition, end: ChangePosition) -> list[Files]:
+def _partitions(changes: TableChanges, start: ChangePosition, end: ChangePosition) -> list[ChangeFiles]:
     if start >= end:
         return []
-    return [Files((path,), between=(start, end)) for path in changes.files(start, end)]
+    return [ChangeFiles((path,), start, end) for path in changes.files(start, end)]
 
 
 def _changes(options: SourceOptions, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    assert isinstance(partition, Files) and partition.between is not None
-    start, end = partition.between
+    assert isinstance(partition, ChangeFiles)
     changes = options.changes()
-    return _as_spark(changes.batches(start, end, changes.schema, partition.paths), schema)
+    return _as_spark(changes.batches(partition.start, partition.end, changes.schema, partition.paths), schema)
 
 
 def _as_spark(batches: Iterator[pa.RecordBatch] | pa.RecordBatchReader, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -89,10 +89,11 @@ class StagedRows:
         """Return the staged ranges. Raises LakeError."""
         if self._opened is None and self._may_exist():
             self._opened = DeltaTable.open(self._path)
-        if self._opened is None:
+        log = self._opened
+        if log is None:
             return []
-        self._opened.refresh()
-        staged = {file.path: self._known.get(file.path) or self._described(file) for file in self._opened.files}
+        log.refresh()
+        staged = {file.path: self._known.get(file.path) or self._described(log, file) for file in log.files}
         self._known = {path: known for path, known in staged.items() if known is not None}
         return list(self._known.values())
 
@@ -144,11 +145,10 @@ class StagedRows:
         signs = [entry_name(0), LAST_CHECKPOINT]
         return self.is_local or self._folder.missing(signs) != signs
 
-    def _described(self, file: DataFile) -> StagedFile | None:
+    def _described(self, log: DeltaTable, file: DataFile) -> StagedFile | None:
         """Return what a file has; None, with a warning, if it cannot be read: other ranges are not held up by it."""
-        assert self._opened is not None
         try:
-            heads = self._opened.read(file, _HEADS)
+            heads = log.read(file, _HEADS)
         except UnreadableError as error:
             if file.path not in self._said:
                 self._said.add(file.path)

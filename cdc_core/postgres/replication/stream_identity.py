@@ -40,16 +40,11 @@ def stream_facts(replication: Connection, slot: str) -> StreamFacts:
     """Read the facts on a replication connection, before it streams. Raises SourceError or TransientError."""
     with translated("identifying the server"):
         system = one_row(replication, "IDENTIFY_SYSTEM")
-        row = replication.execute(
-            "SELECT pg_is_in_recovery(), d.datname, d.oid::bigint FROM pg_database AS d "
-            "WHERE d.datname = current_database()"
-        ).fetchone()
         row = one_row(
             replication,
             "SELECT pg_is_in_recovery(), d.datname, d.oid::bigint FROM pg_database AS d "
             "WHERE d.datname = current_database()",
         )
-    assert system is not None
     system_id, timeline, flushed = str(system[0]), int(system[1]), Lsn.parse(str(system[2]))
     history = _history(replication, timeline)
     return StreamFacts(system_id, timeline, history, flushed, row[0], row[1], row[2], slots.inspect(replication, slot))

@@ -11,7 +11,7 @@ from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot.copy.description import TableDescription
 from cdc_core.snapshot.copy.key_ranges import key_column, key_conditions
 from cdc_core.snapshot.copy.plan import ALONE, Chunk, plan_chunks, plan_gap, plan_leaves, rows_per_range
-from cdc_core.snapshot.copy.resume import EarlierAttempts, written_before, written_since
+from cdc_core.snapshot.copy.resume import EarlierAttempts, Resumption, written_before, written_since
 
 # Ranges of rows written since the first attempt are larger by this factor, because few of their rows match.
 _FRESH_FACTOR = 4
@@ -112,21 +112,18 @@ def _ranges(
         ]
     whole = plan_chunks(description.table.id, description.size.pages, description.size.rows, most)
     if earlier.kept is not None:
-        return _missing_ranges(description, earlier, most, len(whole))
+        return _missing_ranges(description, earlier.kept, most, len(whole))
     is_recorded = earlier.marks is not None and len(whole) > 1
     return [
         PlannedRange(description.statements.query(chunk.predicate()), chunk if is_recorded else None) for chunk in whole
     ]
 
 
-def _missing_ranges(
-    description: TableDescription, earlier: EarlierAttempts, most: int, count: int
-) -> list[PlannedRange]:
+def _missing_ranges(description: TableDescription, earlier: Resumption, most: int, count: int) -> list[PlannedRange]:
     """Return the ranges that continue earlier attempts: rows written since in all pages, older ones in the gaps."""
-    assert earlier.kept is not None
-    since, pages, query = earlier.kept.since, description.size.pages, description.statements.query
+    since, pages, query = earlier.since, description.size.pages, description.statements.query
     fresh = plan_chunks(description.table.id, pages, description.size.rows, _FRESH_FACTOR * most)
-    gaps = (plan_gap(description.table.id, gap, pages, -(-pages // count)) for gap in earlier.kept.gaps())
+    gaps = (plan_gap(description.table.id, gap, pages, -(-pages // count)) for gap in earlier.gaps())
     return [
         *(PlannedRange(query(chunk.predicate(), written_since(since)), is_fresh=True) for chunk in fresh),
         *(PlannedRange(query(c.predicate(), written_before(since)), c) for chunks in gaps for c in chunks),

@@ -82,18 +82,16 @@ class SnapshotQueue:
             _log.info("%s: %s rows read by the incremental snapshot so far.", table, f"{self._rows:,}")
         self.notify(SnapshotStatus.IN_PROGRESS, current_collection_in_progress=table)
 
-    def done(self, status: ScanStatus) -> None:
+    def done(self, table: TableId, status: ScanStatus) -> None:
         """Remove the current table after its end."""
-        current = self.progress.current
-        assert current is not None
         self.notify(
             SnapshotStatus.TABLE_SCAN_COMPLETED,
-            scanned_collection=current.table,
+            scanned_collection=table,
             total_rows_scanned=self._rows,
             status=status.value,
         )
         if status in (ScanStatus.SUCCEEDED, ScanStatus.EMPTY):
-            _log.info("%s: the incremental snapshot is complete, %s rows.", current.table, f"{self._rows:,}")
+            _log.info("%s: the incremental snapshot is complete, %s rows.", table, f"{self._rows:,}")
         self._rows = 0
         self.progress = self.progress.next_table()
 

@@ -216,9 +216,8 @@ class RangeReads:
         place = LakeTable(self._paths, self._scope, to_read.table).place()
         facts = RangeFacts(str(uuid.uuid4()), to_read, query.table, place.merge_token, epoch_of(self._scope))
         made = self._run(RangeQuery(facts, query, bounds))
-        if made.error is not None:
-            raise made.error
-        assert made.file is not None
+        if isinstance(made, CdcError):
+            raise made
         after = self._catalogue.current(to_read.table)
         with self._lock:
             if after is None or not is_unaltered(query.table, streamed(after)):
@@ -228,7 +227,7 @@ class RangeReads:
         failpoints.hit(failpoints.AFTER_STAGING)
         return RangeRead(made.rows, seconds=time.monotonic() - began)
 
-    def _run(self, range_query: RangeQuery) -> RangeFile:
+    def _run(self, range_query: RangeQuery) -> RangeFile | CdcError:
         spark, table = self._reader.spark(), range_query.query.table.id
         spark.sparkContext.setJobGroup(self._group, f"reading {table} in chunks", interruptOnCancel=True)
         (made,) = run_tasks(spark, [[range_query]], self._reader.work, f"reading a range of {table}")

@@ -44,11 +44,10 @@ class RangeQuery:
 
 @dataclass(frozen=True, slots=True)
 class RangeFile:
-    """The range that was written, not staged yet, and its rows; or the error because of which there is none."""
+    """A range that was written, and not staged yet, and its rows."""
 
-    file: StagedFile | None = None
-    rows: int = 0
-    error: CdcError | None = None
+    file: StagedFile
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class ReadRange:
     lock_timeout_ms: int = 0
     armed: failpoints.Armed | None = field(default_factory=failpoints.armed)
 
-    def __call__(self, range_query: RangeQuery) -> RangeFile:
+    def __call__(self, range_query: RangeQuery) -> RangeFile | CdcError:
         """Return the range's file; the error of the server, of a value or of the lake is in the result."""
         failpoints.adopt(self.armed)
         try:
@@ -72,15 +71,13 @@ class ReadRange:
                 made = _Reading(self, range_query, connection)
                 return RangeFile(write_staged(self.path, made.chunks(), made.facts()), made.rows)
         except CdcError as error:
-            return RangeFile(error=error)
+            return error
         except Exception as error:
             table = range_query.query.table.id
             _log.exception("A range of %s could not be read.", table)
-            return RangeFile(
-                error=LakeError(
-                    f"A range of {table} could not be read ({type(error).__name__}).",
-                    "Please report this with the executor's log.",
-                )
+            return LakeError(
+                f"A range of {table} could not be read ({type(error).__name__}).",
+                "Please report this with the executor's log.",
             )
 
     def __repr__(self) -> str:

@@ -100,10 +100,12 @@ class IncrementalSnapshots(SnapshotQueue):
     def _next_chunk(self) -> None:
         window_id, opened_at = str(uuid.uuid4()), _instant()
         try:
-            self._mark(WINDOW_OPEN, f"{window_id}-open", {"openWindowTimestamp": opened_at})
+            marks = self.marks.table
+            if marks is not None:
+                self._mark(marks, WINDOW_OPEN, f"{window_id}-open", {"openWindowTimestamp": opened_at})
             window = self._chunk()
-            if self.marks.table is not None:
-                self._close(window_id, opened_at)
+            if marks is not None:
+                self._close(marks, window_id, opened_at)
             self.reached = self._reader.connection.wal_end()
         except TransientError as error:
             _log.warning("A chunk of an incremental snapshot will be re-read: %s", error)
@@ -131,10 +133,9 @@ class IncrementalSnapshots(SnapshotQueue):
         self.stop(lambda table: True)
 
     def insert(self) -> ChunkWindow | None:
-        """Take the window whose position is reached; None if it is stale, and its chunk is read again."""
+        """Take the window whose position is reached; None without one, or if it is stale: its chunk is read again."""
         window, self.window = self.window, None
-        assert window is not None
-        if window.is_stale:
+        if window is None or window.is_stale:
             return None
         if window.last_key is not None:
             self.delivered(self.progress.behind(window.last_key), window.table.id, int(window.keep.sum()))
@@ -151,7 +152,7 @@ class IncrementalSnapshots(SnapshotQueue):
             table = known if known is not None and known.id == collection.table else self.describe(collection.table)
             key = () if table is None else tuple(column.name for column in self._reader.key_of(table, collection))
             if table is None or not key:
-                self.done(ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY)
+                self.done(collection.table, ScanStatus.UNKNOWN_SCHEMA if table is None else ScanStatus.NO_PRIMARY_KEY)
                 continue
             error, window, progress = self._read(table, collection, key)
             self._known = self.describe(collection.table)
@@ -160,14 +161,14 @@ class IncrementalSnapshots(SnapshotQueue):
                 continue
             if error is not None:
                 _log.warning("%s is skipped by the incremental snapshot: %s", collection.table, error)
-                self.done(ScanStatus.SQL_EXCEPTION)
+                self.done(collection.table, ScanStatus.SQL_EXCEPTION)
             elif progress is None:
-                self.done(ScanStatus.EMPTY)
+                self.done(collection.table, ScanStatus.EMPTY)
             else:
                 self.progress = progress
                 if window is not None and len(window.rows):
                     return window
-                self.done(ScanStatus.SUCCEEDED)
+                self.done(collection.table, ScanStatus.SUCCEEDED)
         raise TransientError(
             f"In {_TRIES} consecutive attempts a table was altered while it was read, or had no rows.",
             "The snapshot continues automatically.",
@@ -188,17 +189,15 @@ class IncrementalSnapshots(SnapshotQueue):
         except (SourceError, NotUtf8Error) as error:
             return error, None, None
 
-    def _mark(self, kind: str, signal_id: str, data: dict[str, str]) -> None:
-        if self.marks.table is not None:
-            self._reader.connection.insert(self.marks.table, signal_id, kind, json.dumps(data))
+    def _mark(self, marks: TableId, kind: str, signal_id: str, data: dict[str, str]) -> None:
+        self._reader.connection.insert(marks, signal_id, kind, json.dumps(data))
 
-    def _close(self, window_id: str, opened_at: str) -> None:
-        assert self.marks.table is not None
+    def _close(self, marks: TableId, window_id: str, opened_at: str) -> None:
         if self.marks.strategy is WatermarkingStrategy.INSERT_DELETE:
-            self._reader.connection.delete(self.marks.table, self.marks.id_column, f"{window_id}-open")
+            self._reader.connection.delete(marks, self.marks.id_column, f"{window_id}-open")
             return
         times = {"openWindowTimestamp": opened_at, "closeWindowTimestamp": _instant()}
-        self._mark(WINDOW_CLOSE, f"{window_id}-close", times)
+        self._mark(marks, WINDOW_CLOSE, f"{window_id}-close", times)
 
 
 def _instant() -> str:
