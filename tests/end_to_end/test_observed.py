@@ -2,19 +2,23 @@
 
 import json
 import urllib.request
+from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc_core.config.connector import load
 from cdc_core.demo.processes import free_port
 from cdc_core.lsn import Lsn
 from cdc_core.schema.table import TableId
+from tests.support import promql
 from tests.support.lake import difference, lake_settings, rows, write_properties
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 
+ROOT = Path(__file__).parents[2]
 ORDERS = TableId("public", "orders")
 QUARANTINED = ("wal2lake_quarantined_rows", None, "public.orders")
 SCHEMA = """
@@ -26,13 +30,17 @@ insert into orders select g, 'order ' || g from generate_series(1, 100) g;
 """
 
 
+def page(port):
+    """The page that Prometheus scrapes."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
 def scraped(port):
     """(name without prefix, context, table) → value, as Prometheus reads it."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
     return {
         (one.name.removeprefix("debezium_metrics_"), one.labels.get("context"), one.labels.get("table")): one.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(page(port))
         for one in family.samples
         if one.labels["env"] == "prod"
     }
@@ -98,6 +106,12 @@ def test_a_run_reports_its_snapshots_and_its_stream(pg, program, tmp_path):
         pg.execute(database, "insert into orders values (300, repeat('x', 30))")
         wait_until(lambda: scraped(port).get(QUARANTINED) == 1, 30, "the refused row")
         assert scraped(port)["wal2lake_failed_check_rows_total", None, "public.orders"] == 1
+        known = promql.exported(page(port))
+        (group,) = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())["groups"]
+        for rule in group["rules"]:
+            # No table is paused, and no row was missing.
+            if not promql.metrics(rule["expr"]) & {"wal2lake_table_paused", "wal2lake_missing_rows_total"}:
+                promql.labels(rule["expr"], known)
 
         data = json.dumps({"type": "incremental", "data-collections": ["public.orders"]})
         # The borrowed Java process is the run's, and a signal needs none.

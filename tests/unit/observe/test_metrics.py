@@ -29,11 +29,11 @@ from cdc_core.quality.check_report import CheckReport, RuleResult
 from cdc_core.schema.table import TableId
 from cdc_core.snapshot.notifications import INCREMENTAL, INITIAL, Notifier, SnapshotStatus, notify_of_snapshot
 from cdc_core.snapshot.reports import SnapshotProgress, SnapshotReport
+from tests.support import promql
 from tests.support.clock import Clock
 from tests.support.waits import patient
 
 ROOT = Path(__file__).parents[3]
-METRIC = re.compile(r"\b(?:debezium_metrics|wal2lake)_\w+")
 LAGS = LagCounts.of(np.array([0.25, 1.5, 100_000.0]), np.array([3, 2, 1]))
 ORDERS, PEOPLE = TableId("public", "orders"), TableId("public", "people")
 
@@ -251,42 +251,61 @@ def everything(meter):
 
 @pytest.fixture
 def known(meter):
-    """The names of all metrics, as Prometheus stores them."""
+    """All metrics with their labels."""
     everything(meter)
     registry = CollectorRegistry()
     registry.register(meter.metrics)
-    text = generate_latest(registry).decode()
-    return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
+    return promql.exported(generate_latest(registry).decode())
 
 
-def test_the_dashboard_asks_only_for_metrics_that_there_are(known):
+def test_the_dashboard_asks_only_for_metrics_and_labels_that_there_are(known):
     file = ROOT / "examples" / "monitoring" / "grafana-dashboard.json"
-    asked = set(METRIC.findall(" ".join(expressions(json.loads(file.read_text())))))
+    dashboard, asked = json.loads(file.read_text()), set()
+    for target in [target for panel in dashboard["panels"] for target in panel["targets"]]:
+        expression = target["expr"].replace("$__rate_interval", "5m")
+        found = promql.labels(expression, known)
+        assert set(re.findall(r"{{(.*?)}}", target["legendFormat"])) <= found, expression
+        asked |= promql.metrics(expression)
     assert len(asked) > 8
-    assert asked <= known
+    for query in (one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"):
+        metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", query).groups()
+        assert label in known[metric]
 
 
-def test_each_alert_has_a_reason_and_asks_only_for_metrics_that_there_are(known):
+def test_each_alert_has_a_reason_and_asks_only_for_metrics_and_labels_that_there_are(known):
     file = ROOT / "deploy" / "prometheus" / "alerts.yaml"
     (group,) = yaml.safe_load(file.read_text())["groups"]
+    page = (ROOT / "docs" / "metrics.md").read_text()
     for rule in group["rules"]:
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule
         assert rule["labels"]["severity"] in ("warning", "critical")
-        asked = set(METRIC.findall(rule["expr"]))
-        assert asked <= known
-        assert asked or rule["expr"] == 'up{job="wal2lake"} == 0'
+        named = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        assert named <= promql.labels(rule["expr"], known), rule
+        assert f"`{rule['expr']}`" in page
     assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
     checker = shutil.which("promtool")
     if checker is not None:
         subprocess.run([checker, "check", "rules", file], check=True, timeout=patient(20))
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "wal2lake_lag_seconds > 60",
+        'wal2lake_lag_bytes{table="a"} > 1',
+        "sum by (table) (wal2lake_lag_bytes) > 1",
+        "wal2lake_table_paused and wal2lake_lag_bytes > 1",
+        "wal2lake_table_paused and on(table) wal2lake_lag_bytes > 1",
+        "histogram_quantile(0.95, sum by (name) (rate(wal2lake_lag_seconds_bucket[10m]))) > 60",
+        "rate(wal2lake_lag_seconds_bucket) > 60",
+    ],
+)
+def test_an_alert_that_never_fires_is_found(known, expression):
+    with pytest.raises((AssertionError, ValueError)):
+        promql.labels(expression, known)
+
+
 def test_the_page_of_metrics_names_each_of_them(known):
     page = (ROOT / "docs" / "metrics.md").read_text()
     bases = {re.sub(r"^debezium_metrics_|_(bucket|count|sum)$", "", name) for name in known}
     assert {name for name in bases if name not in page} == set()
-
-
-def expressions(dashboard):
-    found = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    return [*found, *(one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query")]
