@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.errors import TableError
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.schema import TableId
@@ -70,7 +71,7 @@ def live_column(mode: DeleteMode) -> str | None:
     return {DeleteMode.HARD: None, DeleteMode.SOFT: DELETED, DeleteMode.HISTORY: CURRENT}[mode]
 
 
-def is_live(rows: pa.Table) -> np.ndarray:
+def is_live(rows: pa.Table) -> Bools:
     """Return which lake rows the source has now; all of them in hard mode. Shape: table[N] -> bool[N]."""
     if CURRENT in rows.schema.names:
         return _flags(rows, CURRENT, missing=False)

@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.names import EPOCH
@@ -57,7 +58,7 @@ def slot_of(scope: str) -> str:
     return scope.partition("@")[0]
 
 
-def epochs_of(rows: pa.Table) -> np.ndarray:
+def epochs_of(rows: pa.Table) -> Ints:
     """Return each change row's epoch. Shape: table[N] -> int64[N]."""
     if EPOCH not in rows.schema.names:
         return np.zeros(rows.num_rows, dtype=np.int64)

@@ -59,6 +59,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cdc_core.arrays import Bools
 from cdc_core.errors import TransientError
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.epochs import epoch_of, scope_of, slot_of
@@ -74,7 +75,7 @@ class ChangelogPosition(NamedTuple):
     commit_lsn: int
     tx_index: int = COMPLETE
 
-    def covers(self, commit_lsn: np.ndarray, tx_index: np.ndarray) -> np.ndarray:
+    def covers(self, commit_lsn: np.ndarray, tx_index: np.ndarray) -> Bools:
         """Return which rows are at or before this position. Shape: int64[N], int64[N] -> bool[N]."""
         covered: np.ndarray = (commit_lsn < self.commit_lsn) | (
             (commit_lsn == self.commit_lsn) & (tx_index <= self.tx_index)

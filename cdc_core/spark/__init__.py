@@ -1,8 +1,8 @@
 """Spark: one session for each process, and plain Python functions run in its tasks.
 
 Session    ``get_context`` starts or returns the context, ``get_session`` the session, ``start_workers`` the Python
-           workers. ``SessionStart`` starts a session in the background; ``Session``, ``StartSession`` and
-           ``GivenSession`` are types of arguments. ``serve`` is the loop of the workers' daemon. ``check_programs``,
+           workers. ``SessionStart`` starts a session in the background; ``Session``, ``StartSession``,
+           ``GivenSession`` and ``Frame`` are types. ``serve`` is the loop of the workers' daemon. ``check_programs``,
            ``java_program`` and ``has_started`` say whether a session can be started. ``RELAYED`` and
            ``VERBOSE_VARIABLE`` are how Java logs.
 Tasks      ``run_tasks`` runs a function for each item and returns the results; ``balanced`` divides items among tasks,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cdc_core.spark.session import JavaWatch as JavaWatch
     from cdc_core.spark.session import get_context as get_context
     from cdc_core.spark.session import get_session as get_session
+    from cdc_core.spark.session_start import Frame as Frame
     from cdc_core.spark.session_start import GivenSession as GivenSession
     from cdc_core.spark.session_start import Session as Session
     from cdc_core.spark.session_start import SessionStart as SessionStart
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 lazily(
     __name__,
     {
+        "Frame": "session_start",
         "GivenSession": "session_start",
         "JavaWatch": "session",
         "RELAYED": "quiet_start",

@@ -13,11 +13,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdc_core.spark.class_archive import archive_in, sized
 from cdc_core.spark.session import class_archive, get_session
 from cdc_core.spark.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SECONDS = 600
 _TABLE = "(id BIGINT, a STRING, n DECIMAL(10,2), at TIMESTAMP, many ARRAY<INT>, kept MAP<STRING, STRING>) USING delta"
@@ -67,7 +70,7 @@ def _train(folder: Path, java_options: str) -> None:
     process.wait(_SECONDS)
 
 
-def _work(spark: Any, folder: Path) -> None:
+def _work(spark: SparkSession, folder: Path) -> None:
     table, file = f"delta.`{folder / 'table'}`", str(folder / "rows")
     spark.sql(f"CREATE TABLE {table} {_TABLE}")
     spark.sql(f"INSERT INTO {table} {_ROWS.format(0, 20)}")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from cdc_core.connector_threads import ConnectorThread
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+Frame: TypeAlias = "DataFrame"
 Session: TypeAlias = "SparkSession"
 StartSession: TypeAlias = "Callable[[], SparkSession]"
 GivenSession: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"

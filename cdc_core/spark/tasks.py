@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import SparkContext
 
@@ -13,6 +13,9 @@ from cdc_core.connector_threads import ConnectorThread, current_connector
 from cdc_core.errors import ConfigError, SparkLostError
 from cdc_core.spark.errors import received, sent
 from cdc_core.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,7 +25,7 @@ _REMEDY = "Check the memory of this machine."
 
 
 def run_tasks(
-    spark: Any,
+    spark: SparkSession,
     groups: Sequence[Sequence[Item]],
     work: Callable[[Item], Result],
     doing: str,
@@ -52,16 +55,17 @@ def run_tasks(
         return [result for part in results.collect() for result in part]
 
 
-def _enter_pool(context: Any) -> None:
+def _enter_pool(context: SparkContext) -> None:
     """Run this thread's jobs in the pool of its connector (``spark.scheduler.mode``)."""
     entered = (context, current_connector())
     if getattr(_pool, "entered", (context, "")) != entered:  # Spark keeps a thread's properties
-        context.setLocalProperty("spark.scheduler.pool", entered[1] or None)
+        pool: Any = entered[1] or None  # None removes the property
+        context.setLocalProperty("spark.scheduler.pool", pool)
         _pool.entered = entered
 
 
 @contextmanager
-def _while_present(context: Any) -> Iterator[None]:
+def _while_present(context: SparkContext) -> Iterator[None]:
     """Raise SparkLostError if the context is not the process's, or is no more when the block fails.
 
     Another thread forgets a context whose Java process was lost, and starts the next one. What PySpark does in between
@@ -75,12 +79,12 @@ def _while_present(context: Any) -> Iterator[None]:
         raise
 
 
-def _require_present(context: Any) -> None:
+def _require_present(context: SparkContext) -> None:
     if isinstance(context, SparkContext) and SparkContext._active_spark_context is not context:
         raise SparkLostError("Spark's context was stopped, or its Java process lost.", _REMEDY) from None
 
 
-def start_workers(spark: Any) -> None:
+def start_workers(spark: SparkSession) -> None:
     """Have Spark start its daemon for Python workers now, in the background: it imports for seconds (``daemon``).
 
     An error is that of the first tasks.
@@ -106,7 +110,7 @@ def require_version(wanted: str) -> None:
         )
 
 
-def parallelism(spark: Any) -> int:
+def parallelism(spark: SparkSession) -> int:
     """Return the number of tasks that run in parallel."""
     return int(spark.sparkContext.defaultParallelism)
 

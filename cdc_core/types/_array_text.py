@@ -14,17 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.types._flat import (
-    Bools,
-    Bytes,
-    Ints,
-    escaped_bytes,
-    flatten,
-    gather,
-    per_row,
-    running_count,
-    strings_from,
-)
+from cdc_core.arrays import Bools, Bytes, Ints
+from cdc_core.types._flat import escaped_bytes, flatten, gather, per_row, running_count, strings_from
 
 _QUOTE, _OPEN, _CLOSE = 0x22, 0x7B, 0x7D
 

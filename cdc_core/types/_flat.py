@@ -7,9 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Bytes = npt.NDArray[np.uint8]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from cdc_core.arrays import Bools, Bytes, Ints
 
 _BACKSLASH = 0x5C
 

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.types._flat import Bools, masked
+from cdc_core.arrays import Bools
+from cdc_core.types._flat import masked
 
 _FLOAT = r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-?Infinity|NaN)$"
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdc_core.types._flat import Bytes, Ints, flatten
+from cdc_core.arrays import Bytes, Ints
+from cdc_core.types._flat import flatten
 
 _LOAD = 0.75
 

@@ -13,11 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cdc_core.arrays import Bools, Bytes, Ints
 from cdc_core.types._flat import flatten, gather
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 ZERO = ord("0")
 _NO_DIGIT = 255

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_core.types._kernels import Bytes, Ints, put_digits
+from cdc_core.arrays import Bytes, Ints
+from cdc_core.types._kernels import put_digits
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US

@@ -27,10 +27,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.errors import InvariantError
 from cdc_core.schema import Column, ConnectSchema, PgType, TypeKind
 from cdc_core.types._array_text import Split, split_arrays
-from cdc_core.types._flat import Bools, marked, masked
+from cdc_core.types._flat import marked, masked
 from cdc_core.types._floats import any_per_row
 from cdc_core.types._julian import from_julian
 from cdc_core.types._opaque import opaque_codec

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.schema import Column, ConnectSchema
-from cdc_core.types._flat import Bools, marked
+from cdc_core.types._flat import marked
 from cdc_core.types._floats import floats
 from cdc_core.types._opaque import opaque_codec
 from cdc_core.types._slow_path import scatter

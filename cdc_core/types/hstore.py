@@ -14,20 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools, Bytes, Ints
 from cdc_core.schema import Column, ConnectSchema
-from cdc_core.types._flat import (
-    Bools,
-    Bytes,
-    Ints,
-    escaped_bytes,
-    flatten,
-    gather,
-    marked,
-    masked,
-    per_row,
-    running_count,
-    strings_from,
-)
+from cdc_core.types._flat import escaped_bytes, flatten, gather, marked, masked, per_row, running_count, strings_from
 from cdc_core.types._java_map import capacities, iteration_order, string_hashes
 from cdc_core.types._json_text import quoted
 from cdc_core.types._placeholder import placeholder_text

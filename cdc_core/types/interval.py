@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools, Ints
 from cdc_core.schema import Column
 from cdc_core.types import semantic
-from cdc_core.types._kernels import Bools, Ints
 from cdc_core.types._slow_path import scatter
 from cdc_core.types._strings import NATURAL_TEXT
 from cdc_core.types.codec import ColumnCodec, Converted, EventConverter

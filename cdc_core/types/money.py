@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.schema import Column
 from cdc_core.types import semantic
 from cdc_core.types._flat import flatten, gather
-from cdc_core.types._kernels import Bools, from_flat, unscaled_bytes, validity
+from cdc_core.types._kernels import from_flat, unscaled_bytes, validity
 from cdc_core.types._slow_path import scatter
 from cdc_core.types.codec import ColumnCodec, Convert, Converted, EventConverter, NaturalConverter
 from cdc_core.types.numeric import java_bytes

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools, Bytes, Ints
 from cdc_core.schema import Column, ConnectSchema
-from cdc_core.types._flat import Bools, Bytes, Ints, flatten, marked, masked
+from cdc_core.types._flat import flatten, marked, masked
 from cdc_core.types._kernels import hex_bytes
 from cdc_core.types.codec import ColumnCodec, Converted, EventConverter, NaturalConverter
 from cdc_core.types.options import TypeOptions

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_core.arrays import Ints
 from cdc_core.schema import Column, ConnectSchema
 from cdc_core.types import semantic
-from cdc_core.types._kernels import Ints, string_rows, validity, with_nulls
+from cdc_core.types._kernels import string_rows, validity, with_nulls
 from cdc_core.types._slow_path import convert_with
 from cdc_core.types._temporal import (
     CLOCK_TEXT,

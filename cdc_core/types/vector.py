@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.schema import Column, ConnectSchema
-from cdc_core.types._flat import Bools, marked
+from cdc_core.types._flat import marked
 from cdc_core.types._floats import any_per_row, floats
 from cdc_core.types._java_map import capacities, iteration_order
 from cdc_core.types._strings import NATURAL_TEXT

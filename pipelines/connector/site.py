@@ -15,6 +15,7 @@ from cdc_core.lsn import Lsn
 from cdc_core.observe import CheckLevel, FreshnessWindow
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import IncrementalProgress, KeyRange, Notification, RangeReport, SnapshotProgress, SnapshotReport
+from cdc_core.spark import GivenSession, StartSession
 from wal2lake.pipelines.connector.key_parts import part, table_parts
 
 
@@ -117,7 +118,7 @@ class Engine(Protocol):
 
     def initial_snapshot(
         self,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: Callable[[SnapshotProgress], None] | None = None,
         on_notification: Callable[[Notification], None] | None = None,
         *,
@@ -128,7 +129,7 @@ class Engine(Protocol):
     def snapshot(
         self,
         tables: Sequence[TableId] | None = None,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: Callable[[SnapshotProgress], None] | None = None,
         on_notification: Callable[[Notification], None] | None = None,
     ) -> list[SnapshotReport]:
@@ -140,7 +141,7 @@ class Engine(Protocol):
     def incremental_snapshot(
         self,
         ranges: Sequence[str | KeyRange],
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: Callable[[IncrementalProgress], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
         *,
@@ -151,7 +152,7 @@ class Engine(Protocol):
     def stream(
         self,
         until: Until,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_batch: Callable[[BatchReport], None] | None = None,
         on_round: Callable[[RoundReport], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
@@ -166,7 +167,7 @@ class Engine(Protocol):
     def replay(
         self,
         table: TableId,
-        spark: Any = None,
+        spark: GivenSession = None,
         on_progress: Callable[[SnapshotProgress], None] | None = None,
         accept: Sequence[str] = (),
         accept_all: bool = False,
@@ -183,7 +184,7 @@ class Engine(Protocol):
     def maintain(
         self,
         tables: Sequence[TableId] | None = None,
-        spark: Callable[[], Any] | None = None,
+        spark: StartSession | None = None,
         on_table: Callable[[MaintainedTable], None] | None = None,
     ) -> Sequence[MaintainedTable]:
         """Optimize and vacuum the Delta tables of captured tables; None for all in the lake."""

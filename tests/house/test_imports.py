@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cdc_core" / "__init__.py"
 
 ROWS = [
+    {"cdc_core.arrays"},
     {
         "cdc_core.door",
         "cdc_core.errors",

@@ -5,21 +5,18 @@ It measures the throughput of decoding and conversion, and tests a connector fil
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import RoundReport
 from cdc_core.lake import Owner, ReadSpoolFiles, TypingPlan, in_groups
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
-from cdc_core.spark import parallelism, run_tasks
+from cdc_core.spark import StartSession, parallelism, run_tasks
 
 
 class NoopSink:
     """A ``stream.Sink`` without tables."""
 
-    def __init__(self, spark: Callable[[], Any], plan: TypingPlan, owner: Owner) -> None:
+    def __init__(self, spark: StartSession, plan: TypingPlan, owner: Owner) -> None:
         self._spark = spark
         self._read = ReadSpoolFiles(plan, owner)
         self._to_lsn = Lsn(0)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.decode import RawColumns, Truncate, TupleBatch
 from cdc_core.events.envelope.context import EnvelopeContext, Plan
 from cdc_core.events.envelope.record import RECORDS
@@ -164,7 +165,7 @@ class TableEvents:
             return None, None
         return new.written(self._form, self._key), old.written(self._form, self._key)
 
-    def _moved(self, op: np.ndarray, old: _Side, old_key: pa.Array | None, new_key: pa.Array | None) -> np.ndarray:
+    def _moved(self, op: np.ndarray, old: _Side, old_key: pa.Array | None, new_key: pa.Array | None) -> Bools:
         """Return which messages are updates of their key. Shape: uint8[N] -> bool[N]."""
         if not len(old.at) or self._key_struct is None or old_key is None:
             return np.zeros(len(op), dtype=bool)

@@ -40,6 +40,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.clock import now_us
 from cdc_core.lake.apply.changes import Changes
 from cdc_core.lake.apply.keyed import KeyedChanges
@@ -233,7 +234,7 @@ def _is_plain(kind: pa.DataType) -> bool:
     )
 
 
-def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: KeyColumns, chunks: int) -> np.ndarray:
+def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: KeyColumns, chunks: int) -> Bools:
     """Return which rows are used: reads first, ``owner`` their chunks, then changes. Shape: table[N] -> bool[N]."""
     reads, kept = len(owner), np.zeros(every.num_rows, dtype=bool)
     new, old, count = _keys(every, key)
@@ -246,7 +247,7 @@ def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: Key
         changes = every.slice(reads)
         new, old = new[reads:], old[reads:]
         truncates, deletes, updates = (is_op(changes, op) for op in ("t", "d", "u"))
-        dropped = (hides & truncates).any(axis=1)
+        dropped: Bools = np.any(hides & truncates, axis=1)
         left_out |= (chunk_of >= 0) & dropped[chunk_of]
         moves = updates & (old >= 0) & (old != new)
         for keys in (new, old):
@@ -262,7 +263,7 @@ def _kept(every: pa.Table, owner: np.ndarray, hides: np.ndarray | None, key: Key
     return kept
 
 
-def _is_hidden(hides: np.ndarray, chunk_of: np.ndarray, keys: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _is_hidden(hides: np.ndarray, chunk_of: np.ndarray, keys: np.ndarray, at: np.ndarray) -> Bools:
     """Whether the chunk that has a change's key does not show the change. Shape: keys[N], at[A] -> bool[A]."""
     chunk = chunk_of[keys[at]]
     return np.asarray((chunk >= 0) & hides[chunk, at])

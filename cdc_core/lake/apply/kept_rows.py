@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.errors import TableError
 from cdc_core.lake.apply.change_feed import replacement_files
 from cdc_core.lake.apply.next_content import KeptRows, NextContent, adapted
@@ -99,7 +100,7 @@ def merged(lake: DeltaTable, files: Sequence[DataFile], snapshot: pa.Schema, kep
         return merge(lake, files, snapshot, NextContent(lake, schema, kept, Path(folder)), kept)
 
 
-def is_after(rows: pa.Table, at: Truncation, names: Sequence[str] = POSITION) -> np.ndarray:
+def is_after(rows: pa.Table, at: Truncation, names: Sequence[str] = POSITION) -> Bools:
     """Return rows whose event the snapshot may not show; ``names``: LSN and index. Shape: table[N] -> bool[N]."""
     lsn = column(rows, names[0]).fill_null(-1).to_numpy(zero_copy_only=False)
     index = column(rows, names[1]).fill_null(-1).to_numpy(zero_copy_only=False)

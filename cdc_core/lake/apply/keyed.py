@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, TouchedFile, effect, with_kept_values
 from cdc_core.lake.apply.ways import Ways
@@ -173,12 +174,12 @@ def _is_older(file: DataFile, reduced: ReducedSlice) -> bool:
     return bool(newest < lsn.to_numpy().min())
 
 
-def _ends(reduced: ReducedSlice) -> np.ndarray:
+def _ends(reduced: ReducedSlice) -> Bools:
     """Return the keys at which the source has no row after the slice. Shape: bool[R]."""
     return ~is_live(reduced.rows) if reduced.marks else reduced.deleted
 
 
-def _newer(reduced: ReducedSlice, keys: np.ndarray, rows: pa.Table) -> np.ndarray:
+def _newer(reduced: ReducedSlice, keys: np.ndarray, rows: pa.Table) -> Bools:
     """Whether changes are later than the lake rows that they match. Shape: keys[H], rows[H] -> bool[H].
 
     Of what was read at one LSN the negative indexes are no order: a row that was refused replaces, once it is accepted,

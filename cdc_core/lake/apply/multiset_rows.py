@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import Rewrite, TouchedFile, effect
 from cdc_core.lake.apply.ways import Ways, live_places
@@ -73,7 +74,7 @@ def _removed(
     selective: Sequence[tuple[str, Coder]],
     times: np.ndarray,
     needed: np.ndarray,
-) -> np.ndarray:
+) -> Ints:
     """Return the positions in a file of the rows that are removed; reduces ``times`` by them.
 
     ``needed`` is reduced by all rows equal to one. Shape: times[K], needed[K] -> int64[P]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools, Ints
 from cdc_core.lake.apply.absent import AbsentRows
 from cdc_core.lake.apply.rewrite import (
     Rewrite,
@@ -193,7 +194,7 @@ class _KeyEventOrder:
         lsn, index = (column(versions.at, name).to_numpy() for name in POSITION[:2])
         return cls(by_key, versions.key[by_key], lsn, index)
 
-    def upto(self, lsn: np.ndarray, index: np.ndarray) -> np.ndarray:
+    def upto(self, lsn: np.ndarray, index: np.ndarray) -> Ints:
         """Return the number of key events at or before each position. Shape: int64[H] each -> int64[H]."""
         count = len(self.lsn)
         every = np.concatenate([self.lsn, lsn]), np.concatenate([self.index, index])
@@ -217,7 +218,7 @@ class _KeyEventOrder:
         return events
 
 
-def _equals(rows: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> np.ndarray:
+def _equals(rows: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> Bools:
     """Return which current rows equal the version of their key. Shape: rows[H], int64[H] -> bool[H]."""
     names = image_schema(versions.rows.schema).names
     coder, codes = Tuples.number([column(versions.rows, name) for name in names], exact=True)

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.delta.candidates import Content
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.index.key_positions import Hits
@@ -71,7 +72,7 @@ def uses_index(files: Sequence[DataFile]) -> bool:
     return sum(file.size for file in files) > MARK_BYTES
 
 
-def live_places(content: Content, file: DataFile, at: np.ndarray) -> np.ndarray:
+def live_places(content: Content, file: DataFile, at: np.ndarray) -> Ints:
     """Return positions in a file of rows given by their number among its live rows. Shape: int64[P] -> int64[P]"""
     live = content.live(file)
     return at if live is None else np.flatnonzero(live)[at]

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.decode import SortedSegment, decode_rows
 from cdc_core.errors import NotComparableError
 from cdc_core.lake.compare.judge import Between
@@ -169,7 +170,7 @@ def _needed(rows: pa.Table, shown: ShownBySource, lake: LakeVersion) -> pa.Table
     return rows if mine.all() else rows.filter(pa.array(mine))
 
 
-def _is_in_lake(rows: pa.Table, lake: LakeVersion) -> np.ndarray:
+def _is_in_lake(rows: pa.Table, lake: LakeVersion) -> Bools:
     """Whether a lake table's content includes changes, if no rule refused them. Shape: table[N] -> bool[N]"""
     included = rows.column("__commit_lsn").to_numpy() <= lake.place.merged
     if lake.visible is not None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.compare.differences import Differences, KeyList
 from cdc_core.lake.compare.key_texts import key_list
 from cdc_core.lake.compare.rows import Compared, KeyedColumns
@@ -31,8 +32,6 @@ from cdc_core.lake.rows.images import column, image, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 from cdc_core.lake.rows.survey import is_op, unsent
 from cdc_core.lake.stores.snapshot_events import as_reads
-
-Bools = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)

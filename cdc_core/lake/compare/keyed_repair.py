@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.clock import now_us
 from cdc_core.errors import NotComparableError, TransientError
 from cdc_core.lake.chunks.chunk_file import ChunkFile
@@ -167,7 +168,7 @@ class KeyedRepair:
 
     def _waiting(
         self, target: Target, compared: KeyedColumns, source: SourceRows, shown: ShownBySource, keys: pa.Table
-    ) -> np.ndarray:
+    ) -> Bools:
         """Return which keys have changes that the rows show and the lake table does not have. Shape: bool[K]"""
         paths, scope, table = self.slices.paths, self.slices.scope, target.table.id
         place = lake_position(DeltaTable.open(paths.lake(table)), scope, table)

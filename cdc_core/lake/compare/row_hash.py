@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.compare.rows import Compared
 from cdc_core.lake.compare.server_hash import hash_bytes, hash_float64, hash_int64, hash_uint32, high_half
 from cdc_core.lake.delta.conform import plain_type
@@ -212,7 +213,7 @@ def _decimal(values: pa.Array, seed: int, other: int) -> tuple[Hashes, None]:
     return hash_bytes(values.cast(pa.string()), seed), None
 
 
-def _has_entries(rescued: pa.Array) -> np.ndarray:
+def _has_entries(rescued: pa.Array) -> Bools:
     """Return which maps have an entry. Shape: map[N] -> bool[N]"""
     offsets = rescued.offsets.to_numpy()
     return np.asarray(validity(rescued) & (np.diff(offsets) > 0))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.delta.conform import conform, plain_schema
 from cdc_core.lake.names import META, RESCUED
 from cdc_core.lake.rows.images import column, rescued_of, texts_of
@@ -119,7 +120,7 @@ def _unlike(mine: tuple[np.ndarray, np.ndarray], others: tuple[np.ndarray, np.nd
     return np.asarray(values[~same])
 
 
-def is_among(digests: np.ndarray, members: np.ndarray) -> np.ndarray:
+def is_among(digests: np.ndarray, members: np.ndarray) -> Bools:
     """Return which digests are among some sorted ones. Shape: uint64[N], uint64[D] -> bool[N]"""
     if not len(members):
         return np.zeros(len(digests), dtype=bool)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools, Ints
 from cdc_core.lake.compare.rows import Compared, KeyedColumns
 from cdc_core.lake.delete_columns import COLUMNS, FROM_LSN, POSITION, TO_INDEX, TO_LSN, is_live
 from cdc_core.lake.delete_modes import DeleteMode
@@ -239,7 +240,7 @@ def _before(positions: Positions, other: Positions) -> np.ndarray:
     )
 
 
-def _numbered(rows: np.ndarray) -> np.ndarray:
+def _numbered(rows: np.ndarray) -> Ints:
     """Number rows; equal for equal ones. Shape: int64[N, M] -> int64[N]"""
     order = np.lexsort(rows.T[::-1])
     is_new = np.zeros(len(rows), dtype=np.int64)
@@ -249,7 +250,7 @@ def _numbered(rows: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _is_among(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _is_among(rows: np.ndarray, others: np.ndarray) -> Bools:
     """Return which rows are among others. Shape: int64[N, M], int64[K, M] -> bool[N]"""
     numbers = _numbered(np.concatenate([rows, others]))
     return np.isin(numbers[: len(rows)], numbers[len(rows) :])

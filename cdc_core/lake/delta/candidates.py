@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.row_groups import has_large_values
 from cdc_core.lake.rows.images import column
@@ -53,11 +54,11 @@ class Content(Protocol):
         """Return the rows at ascending positions in a file, none marked as deleted. Shape: int64[P] -> table[P]"""
         ...
 
-    def live(self, file: DataFile) -> np.ndarray | None:
+    def live(self, file: DataFile) -> Bools | None:
         """Return which rows of a file are not marked as deleted; None for all. Shape: bool[rows]"""
         ...
 
-    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+    def unmarked(self, file: DataFile, places: np.ndarray) -> Bools:
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
         ...
 

@@ -25,6 +25,8 @@ from uuid import UUID, uuid4
 import numpy as np
 from pyroaring import BitMap64
 
+from cdc_core.arrays import Ints
+
 _MAGIC = struct.pack("<I", 1681511377)
 _VERSION = b"\x01"
 _ENCODED_UUID = 20
@@ -143,7 +145,7 @@ def vector_in(content: bytes, vector: DeletionVector) -> BitMap64:
     return bitmap
 
 
-def as_places(bitmap: BitMap64) -> np.ndarray:
+def as_places(bitmap: BitMap64) -> Ints:
     """Return the positions in ascending order. Shape: int64[C]"""
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)
 
@@ -153,7 +155,7 @@ def packed(places: np.ndarray) -> bytes:
     return bytes(as_bitmap(places).serialize())
 
 
-def united(bitmaps: Iterable[bytes]) -> np.ndarray:
+def united(bitmaps: Iterable[bytes]) -> Ints:
     """Return the positions of several sets (``packed``) in ascending order. Shape: int64[C]"""
     return as_places(BitMap64.union(*(BitMap64.deserialize(bitmap) for bitmap in bitmaps)))
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.delta.thrift import I64, STRUCT, Fields, ThriftReader, written
 
 _MAGIC = b"PAR1"
@@ -244,7 +245,7 @@ def page_places(index: bytes | memoryview) -> np.ndarray:
     return np.array([[page[number][1] for number in (1, 2, 3)] for page in pages], dtype=np.int64).reshape(-1, 3)
 
 
-def _numbers(octets: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+def _numbers(octets: np.ndarray, first: np.ndarray, last: np.ndarray) -> Ints:
     """Return the numbers (zigzag varints) from their first to their last bytes. Shape: int64[N] each -> int64[N]"""
     numbers = np.zeros(len(first), dtype=np.uint64)
     for number in range(int((last - first).max()) + 1):
@@ -262,7 +263,7 @@ def _values_in(page: memoryview) -> int:
 
 def _places_among(
     pages_by_group: Sequence[tuple[int, np.ndarray]], places: np.ndarray, groups: np.ndarray, ends: np.ndarray
-) -> np.ndarray:
+) -> Ints:
     """Return where the rows at ``places`` stand among the rows of the wanted pages. Shape: int64[P] -> int64[P]"""
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     firsts = np.concatenate([rows[0] + starts[group] for group, rows in pages_by_group])

@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cdc_core.errors import ConfigError
 from cdc_core.lake.delta.machine_folder import MachineFolder
 from cdc_core.lake.object_stores import S3, Azure, Gcs, scheme
 from cdc_core.lake.options import LakeOptions
 from cdc_core.option import properties_of
+
+if TYPE_CHECKING:
+    from cdc_core.spark import Session
 
 PREFIX = "wal2lake.storage."
 LOG_STORE = ("spark.delta.logStore.s3a.impl", "wal2lake.S3ConditionalLogStore")
@@ -89,7 +92,7 @@ class Storage:
         """
         return dict([LOG_STORE]) if scheme(path) == "s3" else {}
 
-    def reach(self, session: Any, path: str) -> None:
+    def reach(self, session: Session, path: str) -> None:
         """Configure a running Spark session to access ``path``; does nothing for other file systems."""
         store = self.store(path)
         if store is None:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_core import failpoints
+from cdc_core.arrays import Bools
 from cdc_core.errors import CommitConflictError, InvariantError
 from cdc_core.lake.delta.checkpoints import write_checkpoint
 from cdc_core.lake.delta.conform import plain_schema
@@ -101,8 +102,7 @@ class DeltaTable:
         metadata: Mapping[str, Any] | None = None,
     ) -> DeltaTable:
         """Create an empty table of ``schema``; returns the existing one if there is one, also if it comes meanwhile."""
-        there = cls.open(path, storage)
-        if there is not None:
+        if (there := cls.open(path, storage)) is not None:
             return there
         folder = Folder(path, storage)
         folder.make(LOG)
@@ -241,11 +241,11 @@ class DeltaTable:
         """Forget the files of ``removed`` that were removed before a time, in milliseconds since 1970."""
         self._vectors.forget(before)
 
-    def live(self, file: DataFile) -> np.ndarray | None:
+    def live(self, file: DataFile) -> Bools | None:
         """Return which rows of a file are not marked as deleted; None for all. Shape: bool[rows]"""
         return None if file.vector is None else self._vectors.live(file.vector, self.row_count(file))
 
-    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+    def unmarked(self, file: DataFile, places: np.ndarray) -> Bools:
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
         if file.vector is None:
             return np.ones(len(places), dtype=bool)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.delta import row_tracking
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.deletion_vectors import (
@@ -157,7 +158,7 @@ class VectorLog:
             bitmap = self._bitmaps[vector.unique_id] = self._read(vector)
         return bitmap
 
-    def live(self, vector: DeletionVector, rows: int) -> np.ndarray:
+    def live(self, vector: DeletionVector, rows: int) -> Bools:
         """Return which rows of a file are not marked as deleted. Shape: bool[rows]"""
         mask = np.ones(rows, dtype=bool)
         mask[as_places(self.deleted(vector))] = False

@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.rows.images import validity
 from cdc_core.lake.rows.key_hash import row_hashes
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 
 
-def exact_numbers(columns: KeyColumns, parts: Sequence[pa.Array]) -> np.ndarray | None:
+def exact_numbers(columns: KeyColumns, parts: Sequence[pa.Array]) -> Ints | None:
     """Return keys as integers; None if some key cannot be one. Shape: array[N] each -> int64[N].
 
     ``parts`` are those of ``KeyColumns.parts``. A null is not an integer, and neither is a value that is only known as
@@ -78,7 +79,7 @@ def _has_texts(parts: Sequence[pa.Array]) -> bool:
     return any(text.null_count < len(text) for text in parts[1:])
 
 
-def _integers(values: pa.Array) -> np.ndarray:
+def _integers(values: pa.Array) -> Ints:
     """Return values of an integer-like type without nulls. Shape: array[N] -> int64[N]."""
     if not pa.types.is_integer(values.type):
         values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())

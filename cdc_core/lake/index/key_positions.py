@@ -21,6 +21,7 @@ from typing import BinaryIO, Protocol
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.delta.candidates import Ranges
 from cdc_core.lake.delta.data_file import DataFile
 from cdc_core.lake.delta.machine_folder import MachineFolder
@@ -57,7 +58,7 @@ class Keyed(Protocol):
         """Return the rows of one file; with ``whole`` also those that are marked as deleted."""
         ...
 
-    def unmarked(self, file: DataFile, places: np.ndarray) -> np.ndarray:
+    def unmarked(self, file: DataFile, places: np.ndarray) -> Bools:
         """Return which positions of a file are not marked as deleted. Shape: int64[P] -> bool[P]"""
         ...
 

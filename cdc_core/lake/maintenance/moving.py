@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_core import failpoints
+from cdc_core.arrays import Ints
 from cdc_core.errors import CommitConflictError
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
@@ -50,7 +51,7 @@ class _Moved:
         """The rows of the file, also deleted ones."""
         return self.part.file.rows if self.live is None else len(self.live)
 
-    def places(self) -> np.ndarray:
+    def places(self) -> Ints:
         """Return the positions of the moved rows in the file, in the order of the new file. Shape: int64[M]"""
         end = self.rows if self.part.end is None else self.part.end
         if self.live is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.clock import DAY_US
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.data_file import DataFile
@@ -93,7 +94,7 @@ def _note_expired(expired: dict[int, int], rows: pa.Table) -> None:
         expired[int(epoch)] = max(greatest, expired.get(int(epoch), 0))
 
 
-def _is_old(rows: pa.Table, upto: int, before_us: int, epoch: int) -> np.ndarray:
+def _is_old(rows: pa.Table, upto: int, before_us: int, epoch: int) -> Bools:
     """Return changes that may be deleted. Shape: table[N] -> bool[N]."""
     at = rows.column("__commit_ts").cast(pa.int64()).fill_null(before_us).to_numpy()
     is_read = rows.column("__tx_index").to_numpy() < 0

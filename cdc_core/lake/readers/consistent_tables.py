@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cdc_core.lake.readers.table_at_version import TableAtVersion
 from cdc_core.lsn import Lsn
+from cdc_core.spark import Frame, Session
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,6 @@ class ConsistentTables(Mapping[str, TableAtVersion]):
 
         return connected(connection, {table.table: table.arrow() for table in self.tables.values()})
 
-    def spark(self, session: Any) -> dict[str, Any]:
+    def spark(self, session: Session) -> dict[str, Frame]:
         """Return each table as a DataFrame of a Spark session that has Delta Lake's package."""
         return {name: table.spark(session) for name, table in self.tables.items()}

@@ -19,6 +19,7 @@ from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.lake.delta.storage import Location
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.schema import TableId
+from cdc_core.spark import Frame, Session
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class TableAtVersion:
             raise LakeError("Polars is not installed.", "Run pip install polars, or use arrow().") from None
         return polars.from_arrow(self.arrow(columns))
 
-    def spark(self, session: Any) -> Any:
+    def spark(self, session: Session) -> Frame:
         """Return the table as a DataFrame of a Spark session that has Delta Lake's package; Spark reads it."""
         if isinstance(self.path, Location):
             self.path.storage.reach(session, self.path)

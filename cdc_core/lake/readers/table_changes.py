@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.errors import LakeError
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
@@ -143,7 +144,7 @@ def _may_hold(file: DataFile, start: ChangePosition, end: ChangePosition) -> boo
     return bool(file.maximum.get("__tx_index", 0) >= 0)
 
 
-def _between(rows: pa.Table, start: ChangePosition, end: ChangePosition) -> np.ndarray:
+def _between(rows: pa.Table, start: ChangePosition, end: ChangePosition) -> Bools:
     """Return which rows are changes after ``start``, up to ``end``. Shape: table[N] -> bool[N]"""
     epoch, lsn = epochs_of(rows), rows.column("__commit_lsn").to_numpy()
     is_later = (epoch > start.epoch) | ((epoch == start.epoch) & (lsn > start.lsn))

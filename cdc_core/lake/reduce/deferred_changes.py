@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.reduce.key_changes import removals_of
 from cdc_core.lake.reduce.latest import ChangedKeys, changed_keys
 from cdc_core.lake.reduce.multiset import changed_rows
@@ -143,7 +144,7 @@ class _WaitingOfMultiset(_Waiting):
         return insert is None
 
 
-def _concerned(changed: ChangedKeys, seeds: np.ndarray) -> np.ndarray:
+def _concerned(changed: ChangedKeys, seeds: np.ndarray) -> Bools:
     """Return the rows that touch a key touched by a seed, or by a row found so. Shape: bool[N] -> bool[N]."""
     # The last element represents "no key", which is number -1.
     keys = np.zeros(changed.count + 1, dtype=bool)

@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.reduce.latest import changed_keys
 from cdc_core.lake.rows.images import chosen, column, validity
 from cdc_core.lake.rows.survey import in_order, is_op
-
-Bools = np.ndarray
 
 
 def complete_updates(rows: pa.Table) -> Bools:

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.reduce.latest import changed_keys
 from cdc_core.lake.rows.survey import is_op
 
 
-def last_changes(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> np.ndarray:
+def last_changes(rows: pa.Table, key: Sequence[str], schema: pa.Schema) -> Bools:
     """Return the rows from which the last state of each key follows, and whether the lake must have its row before.
 
     ``rows`` are change rows without truncates, of which those of a key are in stream order and none is a key change;

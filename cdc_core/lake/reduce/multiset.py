@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.delete_columns import as_live, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.delta.conform import conform
@@ -112,7 +113,7 @@ def changed_rows(rows: pa.Table, schema: pa.Schema) -> ChangedKeys:
     return ChangedKeys(upserts, removals, np.zeros(rows.num_rows, dtype=bool), count)
 
 
-def taken(codes: np.ndarray, times: np.ndarray) -> np.ndarray:
+def taken(codes: np.ndarray, times: np.ndarray) -> Bools:
     """Return the removed rows: of each number's rows the first ``times``, which is reduced by their count.
 
     Shape: int64[N] with -1 for rows that are not removed, int64[K] -> bool[N]

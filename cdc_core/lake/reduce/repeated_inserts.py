@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools, Ints
 from cdc_core.lake.rows.images import column, validity
 from cdc_core.lake.rows.row_keys import KeyColumns, KeyIndex
 
 
-def repeated_inserts(rows: pa.Table, key: Sequence[str], since: int = 0) -> np.ndarray | None:
+def repeated_inserts(rows: pa.Table, key: Sequence[str], since: int = 0) -> Bools | None:
     """Return which change rows insert a key again; None if there are none. Shape: table[N] -> bool[N].
 
     Rows up to the commit LSN ``since`` are left out, because the table may have had a different key then. If the keys
@@ -87,7 +88,7 @@ def _leaving(
     return some[moved], old[moved]
 
 
-def _is(rows: pa.Table, op: str) -> np.ndarray:
+def _is(rows: pa.Table, op: str) -> Bools:
     """Return rows of one operation, which may be null before rules are checked. Shape: table[N] -> bool[N]."""
     return np.asarray(pc.equal(rows.column("__op").fill_null(""), op).to_numpy())
 
@@ -99,7 +100,7 @@ def _images(rows: pa.Table, name: str, columns: KeyColumns, places: np.ndarray) 
     return (images if len(places) == rows.num_rows else images.take(pa.array(places))).combine_chunks()
 
 
-def _places(rows: pa.Table) -> np.ndarray:
+def _places(rows: pa.Table) -> Ints:
     """Return each row's index in stream order. Shape: table[N] -> int64[N]."""
     lsn, at = (rows.column(name).fill_null(0).to_numpy() for name in ("__commit_lsn", "__tx_index"))
     place = np.empty(rows.num_rows, dtype=np.int64)

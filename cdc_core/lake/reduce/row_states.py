@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.rows.images import column
 from cdc_core.lake.rows.row_lineage import KeyEventHistory, KeyEvents, lineages
 
@@ -90,7 +91,7 @@ def known_states(
     return KnownStates(np.where(bare, -1, key_events.row[newest]), sources, keep, seek)
 
 
-def next_of_key(key: np.ndarray) -> np.ndarray:
+def next_of_key(key: np.ndarray) -> Ints:
     """Return the next key event of the same key for each key event, -1 for none. Shape: int64[T] -> int64[T]."""
     order = np.argsort(key, kind="stable")
     same = key[order][1:] == key[order][:-1]

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Bools
 from cdc_core.lake.rows.key_hash import Hashes, mixed
 from cdc_core.lake.rows.run_files import opening, writing
 
@@ -35,7 +36,7 @@ class KeyShare:
     number: int = 0
     count: int = 1
 
-    def has(self, hashes: Hashes) -> np.ndarray:
+    def has(self, hashes: Hashes) -> Bools:
         """Return which keys belong to the share. Shape: uint64[N] -> bool[N]"""
         # The low bits: the files of a share are chosen by the high ones.
         return np.asarray(mixed(hashes) % np.uint64(self.count) == np.uint64(self.number))
@@ -106,7 +107,7 @@ class Buckets:
         if len(left):
             self._links.append(np.stack([left, right], axis=1))
 
-    def are_connected(self, hashes: Hashes) -> np.ndarray:
+    def are_connected(self, hashes: Hashes) -> Bools:
         """Return which keys are connected with others. Shape: uint64[N] -> bool[N]"""
         return self._groups.has(hashes)
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.rows.images import validity
 
 UNKNOWN = -1
@@ -30,7 +31,7 @@ _LARGE_VALUE = 1 << 20
 class Coder(Protocol):
     """Returns the numbers of values."""
 
-    def codes(self, values: pa.Array) -> np.ndarray:
+    def codes(self, values: pa.Array) -> Ints:
         """Return the numbers of values, UNKNOWN for one that was not numbered. Shape: array[N] -> int64[N]."""
         ...
 
@@ -100,7 +101,7 @@ class Tuples:
             steps.append(step)
         return cls(tuple(parts), tuple(widths), tuple(steps)), code
 
-    def codes(self, columns: Sequence[pa.Array]) -> np.ndarray:
+    def codes(self, columns: Sequence[pa.Array]) -> Ints:
         """Return the numbers of rows, UNKNOWN for one that was not numbered. Shape: array[N] each -> int64[N]."""
         code = self.parts[0].codes(columns[0])
         if not self.steps:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools, Ints
 from cdc_core.lake.delete_columns import POSITION, mode_of
 from cdc_core.lake.delete_modes import DeleteMode
 from cdc_core.lake.rows.codes import Tuples
@@ -51,7 +52,7 @@ def updates(before: pa.Table, after: pa.Table) -> pa.Table:
     return pa.concat_tables([of_kind(before.filter(changed), BEFORE), of_kind(after.filter(changed), AFTER)])
 
 
-def differing(before: pa.Table, after: pa.Table) -> np.ndarray:
+def differing(before: pa.Table, after: pa.Table) -> Bools:
     """Return which rows differ from those at the same places. Shape: table[N], table[N] -> bool[N]"""
     differs = np.zeros(before.num_rows, dtype=bool)
     for name in POSITION[:2]:  # a later change has another one, and integers are compared at once
@@ -127,7 +128,7 @@ def _matched(
     )[theirs]
 
 
-def _repeats(codes: np.ndarray) -> np.ndarray:
+def _repeats(codes: np.ndarray) -> Ints:
     """Return how often each number is at earlier places. Shape: int64[N] -> int64[N]"""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
+
 TEXTS = pa.map_(pa.string(), pa.string())
 _ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
@@ -34,7 +36,7 @@ def image(rows: pa.Table, name: str) -> pa.Table:
     return pa.Table.from_arrays(struct.flatten(), names=[field.name for field in struct.type])
 
 
-def validity(values: pa.Array) -> np.ndarray:
+def validity(values: pa.Array) -> Bools:
     """Return where values are not null. Shape: array[N] -> bool[N]."""
     if not values.null_count:
         return np.ones(len(values), dtype=bool)

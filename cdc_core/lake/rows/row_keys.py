@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Ints
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.rows.codes import Tuples
 from cdc_core.lake.rows.images import column, texts_of
@@ -79,6 +80,6 @@ class KeyIndex:
         places[codes] = np.arange(len(codes))
         return cls(columns, coder, tuple(part.take(pa.array(places)) for part in parts)), codes
 
-    def match(self, rows: pa.Table) -> np.ndarray:
+    def match(self, rows: pa.Table) -> Ints:
         """Return the numbers of rows' keys, -1 for an unknown one. Shape: table[N] as for ``of`` -> int64[N]."""
         return self.coder.codes(self.columns.parts(rows))

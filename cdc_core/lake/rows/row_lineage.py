@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cdc_core.arrays import Ints
+
 
 @dataclass(frozen=True, slots=True)
 class KeyEvents:
@@ -45,14 +47,14 @@ class KeyEvents:
         begins = ~gone & (moved | ~updates[every[order]])
         return cls(np.concatenate([key, old[left]])[order], every[order], gone, moved, begins)
 
-    def last(self, keys: int) -> np.ndarray:
+    def last(self, keys: int) -> Ints:
         """Return the last key event of each key. Shape: int64[keys]."""
         out = np.full(keys, -1, dtype=np.int64)
         out[self.key] = np.arange(len(self.key))  # of equal indexes the last assignment is kept
         return out
 
 
-def lineages(key_events: KeyEvents) -> np.ndarray:
+def lineages(key_events: KeyEvents) -> Ints:
     """Return numbers that are equal for key events of the same row and different for other rows. Shape: int64[T]."""
     if not key_events.moved.any():
         return key_events.key
@@ -93,11 +95,11 @@ class KeyEventHistory:
         return cls(order, starts, place[asked])
 
     @property
-    def first(self) -> np.ndarray:
+    def first(self) -> Ints:
         """The first key event of the row of each key event in ``asked``. Shape: int64[A]."""
         return np.asarray(self.order[self.starts[self.at]])
 
-    def latest(self, known: np.ndarray) -> np.ndarray:
+    def latest(self, known: np.ndarray) -> Ints:
         """Return the row's latest ``known`` event up to that in ``asked``, -1 for none. Shape: bool[T] -> int64[A]."""
         places = np.where(known[self.order], np.arange(len(self.order)), -1)
         last = np.maximum.accumulate(places)[self.at]

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools, Ints
 from cdc_core.errors import LakeError, MissingKeyError, RereadNeededError, TableError
 from cdc_core.lake.rows.images import column, validity
 from cdc_core.schema import TableId, TableSchema, identity_remedy, named_remedy
@@ -70,7 +71,7 @@ def survey(rows: pa.Table) -> Survey:
     return Survey({op: count for op, count in ops.items() if count}, at, bare, lost)
 
 
-def is_op(rows: pa.Table, op: str) -> np.ndarray:
+def is_op(rows: pa.Table, op: str) -> Bools:
     """Return the rows of one operation. Shape: table[N] -> bool[N]."""
     return np.asarray(pc.equal(column(rows, "__op"), op).to_numpy(zero_copy_only=False))
 
@@ -118,7 +119,7 @@ def invisible(rows: pa.Table, snapshot: str) -> pa.Table:
     return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def hidden(rows: pa.Table, snapshot: str) -> np.ndarray:
+def hidden(rows: pa.Table, snapshot: str) -> Bools:
     """Whether a ``pg_snapshot`` does not show a row's transaction (``__xid``). Shape: table[N] -> bool[N].
 
     A row without an xid counts as hidden. Raises LakeError if the text is not a pg_snapshot.
@@ -183,6 +184,6 @@ def in_order(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(order_of(rows)))
 
 
-def order_of(rows: pa.Table) -> np.ndarray:
+def order_of(rows: pa.Table) -> Ints:
     """Return the indexes of rows in stream order; those of one position keep theirs. Shape: table[N] -> int64[N]"""
     return np.lexsort((rows.column("__tx_index").to_numpy(), rows.column("__commit_lsn").to_numpy()))

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from cdc_core.arrays import Ints
 from cdc_core.errors import InvariantError
 from cdc_core.lake.delta.conform import conform, plain_type
 from cdc_core.lake.names import EPOCH, HELPER_LENGTH, META, RESCUED, helper
@@ -89,7 +90,7 @@ def viewed(rows: pa.Table, schema_version: int, columns: Sequence[str]) -> pa.Ta
     return kept
 
 
-def schema_versions_of(rows: pa.Table) -> np.ndarray:
+def schema_versions_of(rows: pa.Table) -> Ints:
     """Return each row's schema version; 0 where none was recorded. Shape: table[N] -> int64[N]."""
     if SCHEMA_VERSION not in rows.schema.names:
         return np.zeros(rows.num_rows, dtype=np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from cdc_core.lake.delta.side_by_side import side_by_side
 from cdc_core.lake.schema.features import announce
@@ -20,7 +20,10 @@ from cdc_core.lake.slice.part import PartOrder, SlicePart, bytes_of, cut, joined
 from cdc_core.lake.slice.several_tasks import SeveralTasks
 from cdc_core.lake.slice.task import SliceTask
 from cdc_core.lake.slice.upkeep import UpkeepDone, UpkeepOrder, UpkeepTask
-from cdc_core.spark import balanced, parallelism, run_tasks
+from cdc_core.spark import StartSession, balanced, parallelism, run_tasks
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # Fixed cost of a slice (open, commit, check), expressed as a number of rows.
 _SLICE_ROWS = 2_000
@@ -30,7 +33,7 @@ _SLICE_ROWS = 2_000
 class Work:
     """How slices are processed: ``task`` in the session of ``spark``, several tasks for more than ``split_rows``."""
 
-    spark: Callable[[], Any]
+    spark: StartSession
     task: SliceTask
     split_rows: int
 
@@ -55,7 +58,7 @@ class Work:
             second = [[joined(order, results)] for order in large if order.table not in done]
             done |= {outcome.table: outcome for outcome in run_tasks(spark, second, task, "committing changes")}
 
-        def together(items: Sequence[Any], work: Callable[[Any], Any], doing: str) -> list[Any]:
+        def together(items: Sequence[Item], work: Callable[[Item], Result], doing: str) -> list[Result]:
             return run_tasks(spark, [[item] for item in items], work, doing)
 
         several = SeveralTasks(task, together, parallelism(spark))
@@ -86,7 +89,9 @@ def fit_together(orders: Sequence[SliceOrder], most_bytes: int) -> bool:
     return sum(bytes_of(order.files) for order in orders) <= most_bytes
 
 
-def _together(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+def _together(
+    work: Callable[[SliceOrder | PartOrder], Result], items: Sequence[SliceOrder | PartOrder]
+) -> list[Result]:
     """Process orders, and parts of orders, of one task."""
     return side_by_side(work, items, _has_backlog)
 

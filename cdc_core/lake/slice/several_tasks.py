@@ -11,10 +11,10 @@ A commit may find that another writer has changed its lake table. Its slice is d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from cdc_core.lake.slice.divided import DividedSlice
 from cdc_core.lake.slice.order import SliceOrder
@@ -23,13 +23,15 @@ from cdc_core.lake.slice.share_task import ShareTask
 from cdc_core.lake.slice.shares import JoinedShares, RewrittenFile, ShareResult, ends, rewrites
 from cdc_core.lake.slice.task import SliceTask
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Done = TypeVar("Done", ShareResult, RewrittenFile)
 
 
 class RunTasks(Protocol):
     """Runs ``work`` for every item, each in a task of one job; returns the results in the order of the items."""
 
-    def __call__(self, items: Sequence[Any], work: Any, doing: str) -> list[Any]:
+    def __call__(self, items: Sequence[Item], work: Callable[[Item], Result], doing: str) -> list[Result]:
         """Run the job; ``doing`` completes the sentence "Spark failed while …"."""
         ...
 
@@ -58,11 +60,11 @@ class SeveralTasks:
         slices = [outcome.done.divided for outcome in outcomes if outcome.done.divided is not None]
         work, doing = ShareTask(self.task), "merging changes into the lake"
         shares = [share for divided in slices for share in divided.shares(self.tasks)]
-        results: list[ShareResult] = self.run(shares, work, doing)
+        results = self.run(shares, work, doing)
         ended = [order for divided in slices for order in ends(divided, _of(divided, results))]
         results += self.run(ended, work, doing)
         again = [order for divided in slices for order in rewrites(divided, _of(divided, results))]
-        rewritten: list[RewrittenFile] = self.run(again, work, doing)
+        rewritten = self.run(again, work, doing)
         return [
             JoinedShares(
                 order.after_append(),

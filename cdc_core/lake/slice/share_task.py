@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +76,10 @@ class ShareTask:
 
     task: SliceTask
 
+    @overload
+    def __call__(self, item: Share | EndOrder) -> ShareResult: ...
+    @overload
+    def __call__(self, item: RewriteOrder) -> RewrittenFile: ...
     def __call__(self, item: Share | EndOrder | RewriteOrder) -> ShareResult | RewrittenFile:
         """Write files, and commit nothing. Errors are in the result: they concern one table."""
         failpoints.adopt(self.task.armed)

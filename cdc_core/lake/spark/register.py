@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 from urllib.parse import unquote
 
 from cdc_core.described import own_name_in_spark
 from cdc_core.lake.delta.folder import delta_uri
 from cdc_core.schema import TableId
+from cdc_core.spark import Session
 
 _log = logging.getLogger(__name__)
 
 
-def register(spark: Any, database: str, name: str, table: TableId, path: str) -> None:
+def register(spark: Session, database: str, name: str, table: TableId, path: str) -> None:
     """Create the database and an entry for the Delta table at ``path``, unless they exist.
 
     The entry contains only the path, so changes of the table need no update. The session's settings determine the

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools, Ints
 from cdc_core.lake.delta.conflicts import on_conflict
 from cdc_core.lake.delta.conform import conform
 from cdc_core.lake.delta.data_file import DataFile
@@ -133,7 +134,7 @@ def waiting_reasons(path: str, place: LakePosition) -> tuple[int, dict[str, int]
     return int(rows.num_rows), {str(entry["values"]): int(entry["counts"]) for entry in counts}
 
 
-def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> np.ndarray:
+def refused_among(rows: pa.Table, table: DeltaTable, token: int) -> Bools:
     """Return which change rows are not in the lake, from the quarantine table. Shape: table[N] -> bool[N].
 
     ``token`` is that of the snapshot in force: it shows the rows that were refused under an earlier one.
@@ -293,7 +294,7 @@ def end_former(path: str, token: int) -> None:
     on_conflict(attempt, quarantine)
 
 
-def _are_reads(rows: pa.Table) -> np.ndarray:
+def _are_reads(rows: pa.Table) -> Bools:
     """Return which rows were read from the source, and are no changes. Shape: table[N] -> bool[N]."""
     return np.asarray(_ints(rows, _POSITION[1]) < 0)
 
@@ -330,7 +331,7 @@ def _fresh(rows: pa.Table, place: LakePosition, round_lsn: int, now: datetime) -
     return rows
 
 
-def _wait(rows: pa.Table, place: LakePosition) -> np.ndarray:
+def _wait(rows: pa.Table, place: LakePosition) -> Bools:
     """Return which rows wait with the lake at ``place``. Shape: table[N] -> bool[N]."""
     is_reached = _ints(rows, "__round") <= place.merged
     return np.asarray(np.where(is_reached, _ints(rows, "__waits"), _ints(rows, "__waited")) != 0)
@@ -403,12 +404,12 @@ def _under(rows: pa.Table, token: int) -> pa.Table:
     return rows.filter(pc.equal(rows.column("__token"), token))
 
 
-def _is_in(rows: pa.Table, others: pa.Table) -> np.ndarray:
+def _is_in(rows: pa.Table, others: pa.Table) -> Bools:
     """Return which rows have the position of one of ``others``. Shape: table[N], table[M] -> bool[N]."""
     return _places(rows, others) >= 0
 
 
-def _places(rows: pa.Table, others: pa.Table) -> np.ndarray:
+def _places(rows: pa.Table, others: pa.Table) -> Ints:
     """Return the index of each row's position in ``others``, -1 for none. Shape: table[N], table[M] -> int64[N]."""
     out = np.full(rows.num_rows, -1, dtype=np.int64)
     if not (rows.num_rows and others.num_rows):

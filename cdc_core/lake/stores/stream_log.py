@@ -21,6 +21,7 @@ Two writers conflict: every commit has the ``txn`` id ``wal2lake:stream``, and t
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -142,7 +143,7 @@ class StreamLog:
         self._known = record
         self._maintain(log, since)
 
-    def _commit(self, log: DeltaTable, attempt: Any) -> None:
+    def _commit(self, log: DeltaTable, attempt: Callable[[], object]) -> None:
         """Commit; repeat it after a conflict with maintenance, which does not change the record."""
         for left in reversed(range(_ATTEMPTS)):
             if self._is_fenced:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -33,7 +32,7 @@ from cdc_core.lake.write.refused_reads import Quarantining, ReadChecks, discard,
 from cdc_core.lake.write.replace import commit_snapshot
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId, TableSchema
-from cdc_core.spark import received
+from cdc_core.spark import Session, received
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class ReadTables:
     tables are registered, "" for none. ``checks`` have the limits of refused rows, None if checks are disabled.
     """
 
-    spark: Any
+    spark: Session
     paths: LakePaths
     scope: str
     taken_us: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +20,7 @@ from cdc_core.lake.write.refused_reads import ReadChecks, RefusedFile, RowGate, 
 from cdc_core.lake.write.replace import prepare, write_rows
 from cdc_core.lake.write.take_out import TakeOut
 from cdc_core.schema import TableSchema
-from cdc_core.spark import balanced, parallelism, run_tasks
+from cdc_core.spark import Session, balanced, parallelism, run_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class ReadTarget:
         named = {file.path for file in self.lake.files}
         self.lake.discard([file for entry in finished for file in entry.files if file.path not in named])
 
-    def continued(self, spark: Any, kept: Sequence[FinishedRange], fresh: Sequence[RangeFiles]) -> RangeFiles:
+    def continued(self, spark: Session, kept: Sequence[FinishedRange], fresh: Sequence[RangeFiles]) -> RangeFiles:
         """Return the files of earlier attempts without the rows whose keys are among those of ``fresh``.
 
         Raises TransientError if another run has committed some of them.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from cdc_core import failpoints
 from cdc_core.lake import LakePaths, ReadTables, SchemaLog, SchemaVersion, TypingPlan, lake_properties
@@ -14,6 +13,7 @@ from cdc_core.snapshot.copy.range_tracker import RangeTracker
 from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.settings import SnapshotSettings
 from cdc_core.snapshot.reports import SnapshotReport
+from cdc_core.spark import Session
 
 
 def record_schema_versions(
@@ -40,7 +40,7 @@ class TableCommits:
 
     def __init__(
         self,
-        spark: Any,
+        spark: Session,
         paths: LakePaths,
         settings: SnapshotSettings,
         tracker: RangeTracker | None,

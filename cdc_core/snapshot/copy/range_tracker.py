@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cdc_core.lake import FinishedRange, LakePaths, RangeFiles, RangeLog, TakenSnapshot, TypingPlan, lake_properties
 from cdc_core.postgres import OpenSnapshot, Source
@@ -15,13 +14,14 @@ from cdc_core.snapshot.copy.reading import TableRead
 from cdc_core.snapshot.copy.resume import EarlierAttempts, can_resume, marks_of, resumption
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import RangeResult
+from cdc_core.spark import Session
 
 
 class RangeTracker:
     """The ranges of one run's tables. ``note`` is for one thread, ``files`` and ``done`` are for any thread."""
 
     def __init__(
-        self, source: Source, spark: Any, paths: LakePaths, plan: TypingPlan, history_minutes: int, epoch: int
+        self, source: Source, spark: Session, paths: LakePaths, plan: TypingPlan, history_minutes: int, epoch: int
     ) -> None:
         self._source = source
         self._spark = spark

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
 
 from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.lake import RangeFiles
@@ -19,7 +18,7 @@ from cdc_core.schema import TableId
 from cdc_core.snapshot.copy.plan import batches
 from cdc_core.snapshot.copy.table_plan import TablePlan
 from cdc_core.snapshot.copy.task import CopyRanges, RangeOrder, RangeResult
-from cdc_core.spark import run_tasks
+from cdc_core.spark import Session, run_tasks
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +85,7 @@ class TableRead:
 
 
 def read_ranges(
-    spark: Any,
+    spark: Session,
     reads: Sequence[TableRead],
     work: CopyRanges,
     parallel_jobs: int,

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
-from typing import Any
 
 from cdc_core import failpoints
 from cdc_core.connector_threads import ConnectorThreadPool
@@ -56,7 +55,7 @@ from cdc_core.snapshot.copy.unaltered import unaltered
 from cdc_core.snapshot.locks import lock_tables
 from cdc_core.snapshot.reports import OnProgress, SnapshotProgress, SnapshotReport
 from cdc_core.snapshot.unsent import UnsentChanges, published_as
-from cdc_core.spark import parallelism
+from cdc_core.spark import Session, parallelism
 
 # Attempts to read a table that is altered while it is read.
 _TRIES = 5
@@ -71,7 +70,7 @@ class SnapshotRun:
     """Reads tables into the lake under one snapshot."""
 
     def __init__(
-        self, source: Source, spark: Any, paths: LakePaths, plan: TypingPlan, settings: SnapshotSettings
+        self, source: Source, spark: Session, paths: LakePaths, plan: TypingPlan, settings: SnapshotSettings
     ) -> None:
         self._source = source
         self._spark = spark

@@ -33,7 +33,7 @@ from cdc_core.snapshot.incremental.staged import RangeFacts, RangeToRead
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.snapshot.notifications import ScanStatus
 from cdc_core.snapshot.unsent import UnsentChanges, published_as
-from cdc_core.spark import run_tasks
+from cdc_core.spark import StartSession, run_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class RangeReader:
     ``statement_of`` returns the user's own SELECT for a table, None to read the table itself.
     """
 
-    spark: Callable[[], Any]
+    spark: StartSession
     work: ReadRange
     threads: Callable[[], int]
     rows_per_range: int

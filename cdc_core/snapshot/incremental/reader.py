@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cdc_core.arrays import Ints
 from cdc_core.errors import TransientError
 from cdc_core.postgres import ChunkConnection, KeyColumn
 from cdc_core.schema import Key, KeyRule, TableSchema
 from cdc_core.selection import SelectionOptions, key_columns, plan_columns
 from cdc_core.snapshot.incremental.chunk import ChunkQuery, divides_rows, unique_keys
 from cdc_core.snapshot.incremental.progress import Collection, Progress
-from cdc_core.snapshot.incremental.window import ChunkWindow, Ints
+from cdc_core.snapshot.incremental.window import ChunkWindow
 from cdc_core.visibility import Visibility
 
 _PAUSE_SECONDS = 0.02

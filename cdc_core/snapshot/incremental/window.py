@@ -11,16 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_core.arrays import Bools
 from cdc_core.decode import RawColumns, RelationRun, SortedSegment, decode_rows
 from cdc_core.schema import Key, TableSchema
 from cdc_core.visibility import Visibility
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
