@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_core.schema import Column, PgType, TableId, TableSchema, TypeKind
+from cdc_core.schema import Column, ConnectSchema, PgType, TableId, TableSchema, TypeKind
 
 _LENGTH_HEADER = 4
 _NAMES = {
@@ -58,11 +58,21 @@ class DescribedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribedTopic:
+    """The topic of a table's events: ``brokers`` (host:port of the cluster), ``value`` is the schema of its records."""
+
+    brokers: str
+    name: str
+    value: ConnectSchema
+
+
+@dataclass(frozen=True, slots=True)
 class DescribedTable:
     """A version of a captured table and of its lake table.
 
     Types of ``source`` are names without length or precision, as Debezium's events of lineage have them. ``location``
-    is the path or URI of the lake table, empty without a lake.
+    is the path or URI of the lake table, empty without a lake; ``topic`` is None if its events are not in a topic that
+    is known.
     """
 
     id: TableId
@@ -70,6 +80,7 @@ class DescribedTable:
     source: tuple[DescribedColumn, ...]
     lake: tuple[DescribedColumn, ...]
     location: str
+    topic: DescribedTopic | None = None
 
 
 def described(table: TableSchema, lake: Iterable[Any], treatments: Mapping[str, str], location: str) -> DescribedTable:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cdc_core.assemble.context import RunContext
-from cdc_core.assemble.describe import describe
+from cdc_core.assemble.describe import describe, described_topic
 from cdc_core.assemble.observers import Observer
+from cdc_core.described import DescribedTable
 from cdc_core.engine import RoundReport
 from cdc_core.errors import CdcError
 from cdc_core.lineage import Job, LineageRun, MergedUpTo, SourceDatabase, Written, opened_transport
@@ -33,11 +35,14 @@ class LineageObserver(Observer):
 
     def opened(self, tables: Sequence[TableSchema]) -> None:
         """Report the tables."""
-        self._run.opened(describe(self._context, table) for table in tables)
+        self._run.opened(self._described(table) for table in tables)
 
     def described(self, table: TableSchema) -> None:
         """Report the table if it has changed."""
-        self._run.opened([describe(self._context, table)])
+        self._run.opened([self._described(table)])
+
+    def _described(self, table: TableSchema) -> DescribedTable:
+        return replace(describe(self._context, table), topic=described_topic(self._context, table))
 
     def read(self, report: SnapshotReport) -> None:
         """Report the rows of a snapshot."""

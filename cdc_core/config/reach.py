@@ -44,7 +44,8 @@ _EVENTS = {
     "its stream begins once the snapshot's rows are committed": "streaming.delay.ms",
     "only events are written to Kafka": """
         notification.sink.topic.name bootstrap.servers producer.* admin.* topic.creation.* exactly.once.support
-        offsets.storage.topic wal2lake.kafka.stall.timeout.ms wal2lake.kafka.backlog.max.bytes""",
+        offsets.storage.topic wal2lake.kafka.stall.timeout.ms wal2lake.kafka.backlog.max.bytes
+        openlineage.integration.dataset.kafka.bootstrap.servers""",
 }
 _LAKE = """
     offset.mismatch.strategy snapshot.max.threads wal2lake.lake.path wal2lake.storage.s3.endpoint

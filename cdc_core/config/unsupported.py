@@ -14,7 +14,6 @@ from cdc_core.option import Property, PropertyStatus, at_least
 CONNECT = "it configures Kafka Connect, which wal2lake does not use"
 JAVA_CLASS = "it names a Java class, which wal2lake cannot load"
 QUEUE = "memory is bounded by wal2lake.batch.* and wal2lake.spool.max.bytes"
-LINEAGE = "OpenLineage events name lake tables, not topics"
 CHUNKS = "large tables are split by wal2lake.snapshot.rows.per.partition"
 INTERNAL = "it is internal to Debezium"
 ROUNDS = "rounds are scheduled by wal2lake.freshness.seconds"
@@ -66,7 +65,6 @@ _IGNORED: dict[str, tuple[str, ...]] = {
     "libpq makes TLS connections; database.sslmode and database.sslrootcert decide": ("database.sslfactory",),
     TIMEOUT: ("database.connection.timeout.ms",),
     "events have the source block of Debezium 3.6": ("source.struct.version",),
-    LINEAGE: ("openlineage.integration.dataset.kafka.bootstrap.servers",),
 }
 # pgjdbc's properties, which Debezium passes on to it.
 _DRIVER = """
@@ -121,7 +119,7 @@ _NOT_YET: dict[str, tuple[str, ...]] = {
     LATER_GUARDRAIL: ("guardrail.collections.max", "guardrail.collections.limit.action"),
 }
 # Ignoring these changes nothing that is captured: ``check --explain`` lists them, a run does not warn.
-WITHOUT_EFFECT = frozenset({CONNECT, QUEUE, CHUNKS, INTERNAL, FEEDBACK, LINEAGE, THREADS, TIMEOUT})
+WITHOUT_EFFECT = frozenset({CONNECT, QUEUE, CHUNKS, INTERNAL, FEEDBACK, THREADS, TIMEOUT})
 # Their values are prefixes of further properties: with ``converters=a``, everything under ``a.``
 NAMING_LISTS = ("converters", "post.processors")
 

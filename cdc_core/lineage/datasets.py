@@ -1,4 +1,4 @@
-"""Datasets of OpenLineage: a source table, and the lake table that has its rows."""
+"""Datasets of OpenLineage: a source table, the lake table that has its rows, and the topic that has its events."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from cdc_core.described import DescribedColumn, DescribedTable
+from cdc_core.described import DescribedColumn, DescribedTable, DescribedTopic
 from cdc_core.lineage.facets import facet
+from cdc_core.schema import ConnectSchema
 
 Dataset = dict[str, Any]
+# Connect's names of types where they differ from those of its JSON.
+_NAMES_OF_CONNECT = {"float": "FLOAT32", "double": "FLOAT64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ def source_dataset(database: SourceDatabase, table: DescribedTable) -> Dataset:
     return {
         "namespace": database.namespace,
         "name": _source_name(database, table),
-        "facets": {"schema": _schema(table.source), "datasetType": _table_type()},
+        "facets": {"schema": _schema(table.source), "datasetType": _type("TABLE")},
     }
 
 
@@ -45,7 +48,7 @@ def lake_dataset(database: SourceDatabase, table: DescribedTable, written: Writt
     namespace, name = location(table.location)
     facets: dict[str, Any] = {
         "schema": _schema(table.lake),
-        "datasetType": _table_type(),
+        "datasetType": _type("TABLE"),
         "storage": facet("StorageDatasetFacet", storageLayer="delta", fileFormat="parquet"),
         "columnLineage": facet("ColumnLineageDatasetFacet", fields=_column_lineage(database, table)),
     }
@@ -55,6 +58,16 @@ def lake_dataset(database: SourceDatabase, table: DescribedTable, written: Writt
         statistics = facet("OutputStatisticsOutputDatasetFacet", rowCount=written.rows)
         dataset["outputFacets"] = {"outputStatistics": statistics}
     return dataset
+
+
+def topic_dataset(topic: DescribedTopic) -> Dataset:
+    """The output: ``kafka://host:port`` and the topic, with the fields of its records, as by Debezium's transform."""
+    fields = [_record_field(name, schema) for name, schema in topic.value.fields]
+    return {
+        "namespace": f"kafka://{topic.brokers}",
+        "name": topic.name,
+        "facets": {"schema": facet("SchemaDatasetFacet", fields=fields), "datasetType": _type("STREAM")},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +99,8 @@ def _source_name(database: SourceDatabase, table: DescribedTable) -> str:
     return f"{database.name}.{table.id}"
 
 
-def _table_type() -> dict[str, Any]:
-    return facet("DatasetTypeDatasetFacet", datasetType="TABLE", subType="")
+def _type(kind: str) -> dict[str, Any]:
+    return facet("DatasetTypeDatasetFacet", datasetType=kind, subType="")
 
 
 def _schema(columns: tuple[DescribedColumn, ...]) -> dict[str, Any]:
@@ -97,6 +110,13 @@ def _schema(columns: tuple[DescribedColumn, ...]) -> dict[str, Any]:
 def _field(column: DescribedColumn) -> dict[str, Any]:
     described = {"description": column.comment} if column.comment else {}
     return {"name": column.name, "type": column.type, **described}
+
+
+def _record_field(name: str, schema: ConnectSchema) -> dict[str, Any]:
+    """Return a field with its type in Connect, and the fields of a struct."""
+    described = {"description": schema.doc} if schema.doc else {}
+    nested = {"fields": [_record_field(*field) for field in schema.fields]} if schema.fields else {}
+    return {"name": name, "type": _NAMES_OF_CONNECT.get(schema.type, schema.type.upper()), **described, **nested}
 
 
 def _column_lineage(database: SourceDatabase, table: DescribedTable) -> Mapping[str, Any]:

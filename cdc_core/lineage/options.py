@@ -53,3 +53,8 @@ class LineageOptions:
         "Owners of the job and what they are: John Doe=maintainer,Data Team=owner.",
         parse=parse_pairs,
     )
+    openlineage_integration_dataset_kafka_bootstrap_servers: str = option(
+        "openlineage.integration.dataset.kafka.bootstrap.servers",
+        "",
+        "Address (host:port) of the Kafka cluster in the names of topics; empty: the first of bootstrap.servers.",
+    )

@@ -1,7 +1,7 @@
 """One run of a connector in OpenLineage: its events in order, as Debezium sends them.
 
-    START ─▶ RUNNING ─▶ RUNNING a table, with columns and lake table ─▶ RUNNING with rows ─▶ COMPLETE
-                         (again when its columns change)                (about once a minute)
+    START ─▶ RUNNING ─▶ RUNNING a table, with columns and outputs ─▶ RUNNING with rows ─▶ COMPLETE
+                         (again when its columns change)             (about once a minute)
     FAIL with the error, at each attempt that ends by one; a run that tries again continues with RUNNING
 
 A run keeps its id from START to COMPLETE. Any thread may call it; no call waits for the receiver of the events.
@@ -20,7 +20,7 @@ from typing import Any
 
 from cdc_core.clock import now_us
 from cdc_core.described import DescribedTable
-from cdc_core.lineage.datasets import Dataset, SourceDatabase, Written, lake_dataset, source_dataset
+from cdc_core.lineage.datasets import Dataset, SourceDatabase, Written, lake_dataset, source_dataset, topic_dataset
 from cdc_core.lineage.facets import DEBEZIUM_CONFIG, EVENT_SCHEMA, PRODUCER, Facet, facet, own_facet
 from cdc_core.schema import TableId
 from cdc_core.version import __version__
@@ -166,6 +166,7 @@ class LineageRun:
         inputs: list[Dataset] = [source_dataset(self._database, table) for table in tables]
         in_lake = [table for table in tables if table.location]
         outputs = [lake_dataset(self._database, table, amounts.get(table.id)) for table in in_lake]
+        outputs += [topic_dataset(table.topic) for table in tables if table.topic is not None]
         self._send(
             {
                 "eventType": kind.value,

@@ -28,6 +28,7 @@ from cdc_core.schema.table import TableId
 from tests.support.cluster import Cluster
 from tests.support.kafka import SECONDS, Topics, await_broker, certified, started_broker
 from tests.support.lake import difference, lake_settings, write_properties
+from tests.support.openlineage import wrong
 from tests.support.program import Program, Running
 from tests.support.waits import patient, wait_until
 
@@ -308,6 +309,56 @@ def test_signals_and_notifications(pg: Cluster, node: Broker, program: Program, 
     assert program.run("run", file, "--until-idle", "0.5", own_java=True).returncode == 0
     assert len(topics.messages("asked.public.items")) == 20
     pg.drop_database(database)
+
+
+def test_openlineage_names_topics_with_the_fields_of_their_records(
+    pg: Cluster, node: Broker, program: Program, tmp_path: Path
+) -> None:
+    """As Debezium's transform does: namespace, name, type, and the schema that the records themselves have."""
+    transport, events = tmp_path / "openlineage.yml", tmp_path / "events.jsonl"
+    transport.write_text(f"transport:\n  type: file\n  location: {events}\n")
+    more = {
+        "openlineage.integration.enabled": "true",
+        "openlineage.integration.config.file.path": str(transport),
+        "value.converter.schemas.enable": "true",
+        "topic.delimiter": "-",
+    }
+    database, file = connector(pg, node, tmp_path, "named", **more)
+    pg.execute(database, "alter table items add float4col float4, add float8col float8, add tags text[], add doc jsonb")
+    done = program.run("run", file, "--until-idle", "1", "--max-seconds", "600")
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [problem for event in found for problem in wrong(event)] == []
+    (event,) = [event for event in found if event["inputs"]]
+    ((source,), (topic,)) = event["inputs"], event["outputs"]
+    assert source["name"] == f"{database}.public.items"
+    assert (topic["namespace"], topic["name"]) == (f"kafka://{node.servers.partition(',')[0]}", "named-public-items")
+    assert topic["facets"]["datasetType"]["datasetType"] == "STREAM"
+    record = json.loads(Topics(node.servers).messages("named-public-items")[0].value())
+    assert topic["facets"]["schema"]["fields"] == [named(field) for field in record["schema"]["fields"]]
+    # Another address, and transforms, which may change topics and records.
+    others = {"openlineage.integration.dataset.kafka.bootstrap.servers": "kafka.example.org:9092"}
+    assert outputs(program, file, events, others) == [[("kafka://kafka.example.org:9092", "named-public-items")]]
+    unwrap = {"transforms": "u", "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState"}
+    assert outputs(program, file, events, unwrap) == [[]]
+
+
+def outputs(program: Program, file: Path, events: Path, settings: dict[str, str]) -> list[list[tuple[str, str]]]:
+    """The outputs of each event that has inputs, of a run with more settings."""
+    events.unlink()
+    more = [argument for name, value in settings.items() for argument in ("--set", f"{name}={value}")]
+    done = program.run("run", file, "--until-idle", "1", "--max-seconds", "600", *more)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in events.read_text().splitlines()]
+    return [[(one["namespace"], one["name"]) for one in event["outputs"]] for event in found if event["inputs"]]
+
+
+def named(field: dict[str, Any]) -> dict[str, Any]:
+    """A field of Connect's schema by OpenLineage's names."""
+    kind = {"float": "FLOAT32", "double": "FLOAT64"}.get(field["type"], field["type"].upper())
+    nested = {"fields": [named(one) for one in field["fields"]]} if field["type"] == "struct" else {}
+    described = {"description": field["doc"]} if "doc" in field else {}
+    return {"name": field["field"], "type": kind, **described, **nested}
 
 
 def told(topics: Topics) -> bytes:

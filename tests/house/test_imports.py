@@ -109,10 +109,11 @@ FLOORS = {
     "cdc_core.assemble": [
         {"destination", "signals", "observers"},
         {"context"},
+        {"events"},
         {"metrics", "slot_destination", "describe", "alerts"},
         {"notifications", "range_reads", "telemetry", "lineage", "catalogs"},
         {"observed"},
-        {"events", "sinks"},
+        {"sinks"},
         {"kafka", "own_rows"},
         {"beside"},
         {"at_commit", "operations"},

@@ -112,6 +112,11 @@ class TableEvents:
             else TypedForm(context, context.outlet, self.topic, self._key_struct, self._envelope())
         )
 
+    @property
+    def value_schema(self) -> ConnectSchema:
+        """The schema of its records' values, before transforms."""
+        return self._envelope()
+
     def _envelope(self) -> ConnectSchema:
         names = self._context.names
         return ConnectSchema(

@@ -29,6 +29,7 @@ _TEXTS = """
     wal2lake.alerts.url wal2lake.telemetry.otlp.endpoint
     openlineage.integration.config.file.path openlineage.integration.job.namespace
     openlineage.integration.job.description openlineage.integration.job.tags openlineage.integration.job.owners
+    openlineage.integration.dataset.kafka.bootstrap.servers
 database.hostname database.user database.password database.dbname database.sslcert database.sslkey
 database.sslpassword database.sslrootcert database.initial.statements slot.name slot.stream.params publication.name
 heartbeat.action.query topic.prefix topic.delimiter topic.regex topic.replacement topic.key.field.name

@@ -5,9 +5,10 @@ import uuid
 
 import pytest
 
-from cdc_core.described import DescribedColumn, DescribedTable
+from cdc_core.described import DescribedColumn, DescribedTable, DescribedTopic
 from cdc_core.lineage.datasets import SourceDatabase, Written, location
 from cdc_core.lineage.run import Job, LineageRun, MergedUpTo
+from cdc_core.schema.connect import ConnectSchema
 from cdc_core.schema.table import TableId
 from tests.support.clock import Clock
 from tests.support.openlineage import recorded, wrong
@@ -69,6 +70,17 @@ def test_one_run(run, events, clock):
     assert rows == [(5, "0"), (5, "2"), (1, "3")]
     progress = events[4]["run"]["facets"]["wal2lake_progress"]
     assert (progress["lsn"], progress["lagBytes"], progress["lagSeconds"]) == ("0/20", 4, 1.5)
+
+
+def test_a_table_with_a_topic_has_two_outputs(run, events):
+    value = ConnectSchema("struct", fields=(("op", ConnectSchema("string")), ("n", ConnectSchema("double", doc="n"))))
+    run.opened([dataclasses.replace(TABLE, topic=DescribedTopic("kafka:9092", "shop.public.orders", value))])
+    _, topic = events[-1]["outputs"]
+    assert wrong(events[-1]) == []
+    assert (topic["namespace"], topic["name"]) == ("kafka://kafka:9092", "shop.public.orders")
+    assert topic["facets"]["datasetType"]["datasetType"] == "STREAM"
+    fields = [{"name": "op", "type": "STRING"}, {"name": "n", "type": "FLOAT64", "description": "n"}]
+    assert topic["facets"]["schema"]["fields"] == fields
 
 
 def test_datasets(run, events):
