@@ -39,6 +39,7 @@ from cdc_core.lake.slice.absent_rows import Expectation
 from cdc_core.lake.slice.order import Merge
 from cdc_core.lake.slice.outcome import Applied
 from cdc_core.lake.slice.shares import JoinedShares, marks_by_file
+from cdc_core.lsn import Lsn
 
 # A slice that needs more time for indexes waits for them, so that the other tables of its round need not.
 _INDEX_SECONDS = 0.5
@@ -266,7 +267,7 @@ def _commit(
     table, token = merge.table.id, merge.snapshot.token
     check_epoch(lake, scope, table)
     txns = {merge_app(scope, table, token): merge.to_lsn, **(more or {})}
-    metadata = {"slot": scope, "lsn": merge.to_lsn, "snapshot": token}
+    metadata = {"slot": scope, "lsn": str(Lsn(merge.to_lsn)), "snapshot": token}
     added, marked = list(added), list(marked)
     removed = lake.files if replace else list(removed)
     if feed is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ def test_an_append_takes_only_what_lies_beyond_the_position(one: OneTable) -> No
     one.append([put(10, 0, "a"), put(12, 0, "b")], 10, (12, 0))
     assert one.append([put(9, 0, "x"), put(10, 0, "a"), put(12, 0, "b"), put(12, 1, "c"), put(14, 0, "d")], 14) == 2
     assert one.events == [(10, 0), (12, 0), (12, 1), (14, 0)]
+
+
+def test_a_commit_shows_its_position_as_postgresql_does(one: OneTable) -> None:
+    one.snapshot(0, [])
+    one.append([put(10, 0, "a")], 10)
+    one.merge(10)
+    log = sorted((Path(one.lake) / "_delta_log").glob("*.json"))
+    assert json.loads(log[-1].read_text().splitlines()[0])["commitInfo"]["lsn"] == "0/A"
 
 
 def test_a_new_snapshot_forgets_the_merges_into_the_old_one(one: OneTable) -> None:
