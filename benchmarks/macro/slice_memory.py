@@ -101,7 +101,11 @@ class Transactions:
             ids = count - 1 - at
             left_out = {"__unchanged": pa.array([["t"]] * len(at))} if self.name.endswith("unsent") else {}
             if self.name.startswith("chain"):
-                left_out |= {"before": images(ids, ids, "a")}
+                old = images(ids, ids, "a")
+                if left_out:  # the replica identity is the key: with all columns nothing is left out
+                    texts, others = pa.nulls(len(ids), pa.string()), [old.field(name) for name in ("t", "__rescued")]
+                    old = pa.StructArray.from_arrays([old.field("id"), texts, *others], fields=list(ROW))
+                left_out |= {"before": old}
                 ids = ids + 1
             self.add(_SECOND, at, count, "u", after=images(ids, at, "b"), **left_out)
 

@@ -6,7 +6,7 @@ All decisions are made before anything is written, so the caller knows the count
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from cdc_core.arrays import Bools
 from cdc_core.lake.apply.absent import AbsentRows
-from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, TouchedFile, effect, with_kept_values
+from cdc_core.lake.apply.kept_values import KeptValues, RowPlaces
+from cdc_core.lake.apply.rewrite import Rewrite, RowsAt, TouchedFile, effect, marks_of, with_kept_values
 from cdc_core.lake.apply.ways import Ways
 from cdc_core.lake.delete_columns import DELETED, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
+from cdc_core.lake.index.key_positions import Hits
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.reduce.latest import ReducedSlice, image_schema
 from cdc_core.lake.rows.feed_rows import differing
@@ -52,19 +54,31 @@ class KeyedChanges:
             matched[file_hits.keys] = True
             present[file_hits.keys[file_hits.present]] = True
         inserted = ~matched & ~self.reduced.deleted
-        reduced = _with_moved_values(content, self.reduced, hits)
         touched = [file_hits for file_hits in hits if file_hits.newer.any()]
-        fresh = reduced.rows.filter(pa.array(inserted)) if inserted.any() else reduced.rows.schema.empty_table()
-        ends = _ends(reduced)
+        ends = _ends(self.reduced)
         gone = sum(
             int(np.count_nonzero(file_hits.newer & ends[file_hits.keys] & ~file_hits.dead)) for file_hits in touched
         )
         changed = sum(int(np.count_nonzero(file_hits.newer)) for file_hits in touched)
-        removed, marks, rows = effect(
-            content, [file_hits.touched(reduced) for file_hits in touched], fresh, ways, file_bytes
+        places = RowPlaces.of(
+            content, [Hits(file_hits.file, file_hits.places, file_hits.keys) for file_hits in hits], len(matched)
         )
+        removed, marks, rows = self._effect(places, touched, np.flatnonzero(inserted), ways, file_bytes)
         absent = absent_of(self.reduced, present)
         return Rewrite(removed, rows, int(np.count_nonzero(inserted)), changed - gone, gone, marks, absent)
+
+    def _effect(
+        self, places: RowPlaces, touched: Sequence[_Hits], inserted: np.ndarray, ways: Ways, file_bytes: int
+    ) -> tuple[list[DataFile], list[MarkedRows], Iterator[pa.Table]]:
+        """As ``effect``; ``places`` are the lake rows at the slice's keys, and ``inserted`` keys that have none."""
+        reduced, kept = self.reduced, KeptValues.of(self.reduced, places)
+        if ways.most_rows is not None and len(kept.moved):
+            keys = np.concatenate([*(file_hits.keys[file_hits.puts(reduced)] for file_hits in touched), inserted])
+            marks = marks_of([file_hits.touched(reduced) for file_hits in touched])
+            return [], marks, kept.in_pieces(keys, places, ways.most_rows, file_bytes)
+        reduced = _with_moved_values(kept)
+        fresh = reduced.rows.take(pa.array(inserted))
+        return effect(places.content, [file_hits.touched(reduced) for file_hits in touched], fresh, ways, file_bytes)
 
     def _hits(self, content: Content, ways: Ways) -> list[_Hits]:
         """Return the hits of each file that has any."""
@@ -111,10 +125,14 @@ class _Hits:
     present: np.ndarray
     again: np.ndarray | None = None
 
+    def puts(self, reduced: ReducedSlice) -> np.ndarray:
+        """Return which rows another one takes the place of. Shape: bool[H]"""
+        puts = self.newer if reduced.marks else self.newer & ~reduced.deleted[self.keys]
+        return puts if self.again is None else puts & ~self.again
+
     def touched(self, reduced: ReducedSlice) -> TouchedFile:
         """Return the rows that leave their places, and those that take them."""
-        puts = self.newer if reduced.marks else self.newer & ~reduced.deleted[self.keys]
-        puts = puts if self.again is None else puts & ~self.again
+        puts = self.puts(reduced)
         keys, places = self.keys[puts], self.places[puts]
 
         def rows(at: RowsAt) -> pa.Table:
@@ -194,35 +212,18 @@ def _positions(rows: pa.Table) -> list[np.ndarray]:
     return [column(rows, name).fill_null(-1).to_numpy(zero_copy_only=False) for name in _POSITION]
 
 
-def _with_moved_values(content: Content, reduced: ReducedSlice, hits: Sequence[_Hits]) -> ReducedSlice:
+def _with_moved_values(kept: KeptValues) -> ReducedSlice:
     """Return the slice with the kept values of moved rows read from the lake rows at their old keys.
 
     After that the moved rows keep nothing.
     """
-    own = np.arange(len(reduced.seek))
-    moved = np.flatnonzero((reduced.seek >= 0) & (reduced.seek != own))
+    reduced, moved = kept.reduced, kept.moved
     if not len(moved):
         return reduced
-    sought = np.zeros(len(own), dtype=bool)
-    sought[reduced.seek[moved]] = True
-    names = [*reduced.keep, RESCUED]
-    # For each key, the row of its old values in the concatenation of ``parts``; -1 if the lake has none.
-    begun, parts = np.full(len(own), -1, dtype=np.int64), []
-    count = 0
-    for file_hits in hits:
-        mine = sought[file_hits.keys]
-        if mine.any():
-            parts.append(content.read_at(file_hits.file, file_hits.places[mine], names))
-            begun[file_hits.keys[mine]] = count + np.arange(parts[-1].num_rows)
-            count += parts[-1].num_rows
+    own = np.arange(len(reduced.seek))
     keep = {name: mask & ~np.isin(own, moved) for name, mask in reduced.keep.items()}
-    if not parts:
-        return replace(reduced, keep=keep)
-    lake = pa.concat_tables(parts).combine_chunks().take(indices(begun[reduced.seek[moved]]))
-    masks = {name: mask[moved] for name, mask in reduced.keep.items()}
-    filled = with_kept_values(reduced.rows.take(pa.array(moved)), masks, lake)
     # The filled rows take the places of those that moved.
     order = own.copy()
     order[moved] = len(own) + np.arange(len(moved))
-    rows = pa.concat_tables([reduced.rows, filled]).combine_chunks().take(pa.array(order))
+    rows = pa.concat_tables([reduced.rows, kept.rows(moved)]).combine_chunks().take(pa.array(order))
     return replace(reduced, rows=rows, keep=keep)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cdc_core.arrays import Bools, Ints
 from cdc_core.lake.apply.absent import AbsentRows
+from cdc_core.lake.apply.kept_values import RowPlaces
 from cdc_core.lake.apply.rewrite import (
     Rewrite,
     RowsAt,
@@ -33,11 +34,12 @@ from cdc_core.lake.delete_columns import CURRENT, POSITION, is_live
 from cdc_core.lake.delta.candidates import Content, Ranges
 from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.reading import ahead
+from cdc_core.lake.index.key_positions import Hits
 from cdc_core.lake.names import RESCUED
 from cdc_core.lake.reduce.history import VersionedSlice, ended
 from cdc_core.lake.reduce.latest import image_schema
 from cdc_core.lake.rows.codes import Tuples
-from cdc_core.lake.rows.images import column, indices
+from cdc_core.lake.rows.images import column
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,19 +232,8 @@ def _equals(rows: pa.Table, keys: np.ndarray, versions: VersionedSlice) -> Bools
 
 def _filled(content: Content, versions: VersionedSlice, hits: Sequence[_EndedRows]) -> pa.Table:
     """Return the versions with their kept values read from the lake's current rows."""
-    kept = np.flatnonzero(versions.seek >= 0)
-    sought = np.zeros(versions.keys.num_rows, dtype=bool)
-    sought[versions.seek[kept]] = True
-    # For each key, its current row in the concatenation of ``parts``; -1 if the lake has none.
-    place, parts, count = np.full(len(sought), -1, dtype=np.int64), [], 0
-    for file_hits in hits:
-        mine = sought[file_hits.keys]
-        if mine.any():
-            parts.append(content.read_at(file_hits.file, file_hits.rows[mine], [*versions.keep, RESCUED]))
-            place[file_hits.keys[mine]] = count + np.arange(parts[-1].num_rows)
-            count += parts[-1].num_rows
-    if not parts:
-        return versions.rows
-    lake = pa.concat_tables(parts).combine_chunks()
-    at = np.where(versions.seek >= 0, place[np.maximum(versions.seek, 0)], -1)
-    return with_kept_values(versions.rows, versions.keep, lake.take(indices(at)))
+    places = RowPlaces.of(
+        content, [Hits(file_hits.file, file_hits.rows, file_hits.keys) for file_hits in hits], versions.keys.num_rows
+    )
+    lake = places.take(versions.seek).read([*versions.keep, RESCUED])
+    return with_kept_values(versions.rows, versions.keep, lake)

@@ -47,11 +47,14 @@ class Ways:
 
     ``positions``: used where the files that may have a changed row are larger than MARK_BYTES; None to read keys.
     ``index_seconds``: how long a slice may take to make indexes; then ``locate`` raises IndexesMissingError.
+    ``most_rows``: of those that keep values of rows at other keys, how many are made at a time, where rows are marked
+    in any case; None for all.
     """
 
     mark_above: int | None = None
     positions: Positions | None = None
     index_seconds: float = math.inf
+    most_rows: int | None = None
 
     def marks(self, touched: Sequence[DataFile]) -> bool:
         """Whether rows of these files are marked."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from cdc_core import failpoints
 from cdc_core.lake.apply.added import Inserts, Replacement
-from cdc_core.lake.apply.changes import prepare
+from cdc_core.lake.apply.changes import Changes, prepare
 from cdc_core.lake.checks.table_checks import report_of
 from cdc_core.lake.delete_columns import mode_of
 from cdc_core.lake.delete_modes import DeleteMode
@@ -312,12 +312,13 @@ class _Making:
         add(every, hashes)
 
     def _merge_parts(self, buckets: Buckets) -> None:
-        has_key, overlaps = bool(self._merge.table.row_key), self._merge.snapshot.visible is not None
-        is_added = adds_files(self._lake, self._whole, has_key=has_key, overlaps=overlaps)
+        merge, overlaps = self._merge, self._merge.snapshot.visible is not None
+        is_added = adds_files(self._lake, self._whole, has_key=bool(merge.table.row_key), overlaps=overlaps)
         if self._truncates and not is_added:
             self._done = replace(self._done, ending=self._ending)
         # What rows leave out is read from the lake, and is in memory with them.
         kept = kept_bytes(self._lake, self._left_out)
+        most_rows = max(1, self._most_bytes * self._left_out // kept) if kept else None
         for part in buckets.parts(self._most_bytes * self._octets // max(1, self._octets + kept)):
             good = self._folded(part, buckets) if part.is_large else None
             if good is None:
@@ -325,9 +326,12 @@ class _Making:
                 good, left_out = self.checks.passing(in_order(pa.concat_tables([part.rows, *self._truncates])))
             else:
                 left_out = None
-            self._merge_part(good, left_out, is_added=is_added)
+            with self._work.watch("reduce"):
+                changes = prepare(good, merge.table, self._lake.schema, merge.snapshot.visible, self._whole)
+            del good  # of connected keys there may be many, which would stay in memory while their rows are written
+            self._merge_part(changes, left_out, is_added=is_added, most_rows=most_rows)
             octets = part.octets
-            del part, good, left_out
+            del part, changes, left_out
             release(octets)
 
     def _folded(self, part: Part, buckets: Buckets) -> pa.Table | None:
@@ -339,21 +343,22 @@ class _Making:
         if not key or self._truncates or mode_of(lake.schema.names) is DeleteMode.HISTORY:
             return None
         report = self.checks.report
-        kept: pa.Table | None = None
+        kept, connected = None, list[pa.Table]()
         for rows in part.read():
             good = self.checks.passing_all(in_order(rows))
             if good is None:
                 self.checks.report = report
                 return None
-            every = good if kept is None else in_order(pa.concat_tables([kept, good]))
             # Of connected keys a row may be needed at another one.
-            needed = buckets.are_connected(_Touched.of(every, self._merge, lake).own)
-            needed[~needed] = last_changes(every.filter(pa.array(~needed)), key, lake.schema)
-            kept = every.filter(pa.array(needed)).combine_chunks()
+            stays = buckets.are_connected(_Touched.of(good, self._merge, lake).own)
+            connected.append(good.filter(pa.array(stays)))
+            every = _besides(good, stays)
+            every = every if kept is None else in_order(pa.concat_tables([kept, every]))
+            kept = every.filter(pa.array(last_changes(every, key, lake.schema))).combine_chunks()
             octets = rows.nbytes
             del rows, good, every
             release(octets)
-        return kept
+        return kept if kept is None else pa.concat_tables([kept, *connected])
 
     @property
     def _ending(self) -> TruncateEnd | None:
@@ -362,17 +367,17 @@ class _Making:
         files = (file.path for file in self._lake.files if not file.is_history)
         return None if at is None else TruncateEnd(at, tuple(files))
 
-    def _merge_part(self, good: pa.Table, left_out: pa.Table | None, *, is_added: bool) -> None:
+    def _merge_part(
+        self, changes: Changes, left_out: pa.Table | None, *, is_added: bool, most_rows: int | None
+    ) -> None:
         merge, lake, watch = self._merge, self._lake, self._work.watch
-        with watch("reduce"):
-            changes = prepare(good, merge.table, lake.schema, merge.snapshot.visible, self._whole)
         with watch("apply"):
             if is_added:
                 assert isinstance(changes, Inserts | Replacement)
                 self._add(lake.write_stream(changes.plus.to_batches(), lake.schema, _FILE_ROWS))
                 absent = changes.expected
             else:
-                written = self._work.writer.write_part(lake, merge, changes)
+                written = self._work.writer.write_part(lake, merge, changes, most_rows)
                 self._done, absent = _with(self._done, written), written.effect.absent
         absence = self._work.expected.absence(merge, lake.schema, absent, left_out)
         self._done = replace(self._done, absence=self._done.absence.plus(absence))

@@ -156,14 +156,16 @@ class LakeWriter:
         came = sum(file.rows for file in files)
         return Applied(version, came, came, 0, gone)
 
-    def write_part(self, lake: DeltaTable, merge: Merge, changes: Changes) -> WrittenPart:
+    def write_part(self, lake: DeltaTable, merge: Merge, changes: Changes, most_rows: int | None = None) -> WrittenPart:
         """Apply a part of a slice to files; commits nothing. The rows that leave their files are marked in any case.
+
+        ``most_rows`` as in ``Ways``.
 
         Other parts have changed rows in the same files. So whether these files are written again instead is decided for
         the whole slice (``commit_shares``).
         """
         self._use_copies(lake)
-        effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS))
+        effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS, most_rows=most_rows))
         files, at_hand = self._files(lake, merge, effect)
         feed = change_files(lake, files, (), effect.marked, merge.table.row_key, at_hand)
         return WrittenPart(effect, tuple(files), tuple(feed or ()))

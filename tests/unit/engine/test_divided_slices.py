@@ -7,6 +7,7 @@ has are the source's once nothing waits. No part is much larger than what the op
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_core.errors import RereadNeededError
+from cdc_core.lake.apply.kept_values import KeptValues
 from cdc_core.lake.delete_columns import CURRENT, DELETED
 from cdc_core.lake.delete_modes import DeleteMode, DeleteModes
 from cdc_core.lake.delta.table import DeltaTable
@@ -30,6 +32,7 @@ from cdc_core.lake.slice.kept_values import kept_bytes
 from cdc_core.lake.slice.order import Replay, SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
 from cdc_core.lake.slice.several_tasks import SeveralTasks
+from cdc_core.lake.slice.write import LakeWriter
 from cdc_core.lake.stores import changelog
 from cdc_core.lake.stores.changelog import Reached, append_changes
 from cdc_core.quality.options import QualityOptions, UserRule
@@ -264,6 +267,80 @@ def test_values_that_changes_leave_out_count_as_memory(
     twins.both(120)
     assert len(sizes) > 3 and max(sizes) < count // 2
     assert plain(twins.live) == plain([{**row, "v": 2} for row in rows])
+
+
+def pieces_of_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of rows whose kept values are read together, in parts; filled while slices are merged."""
+    found, in_pieces = list[int](), KeptValues.in_pieces
+
+    def counted(kept: KeptValues, *given: Any) -> Iterator[pa.Table]:
+        for rows in in_pieces(kept, *given):
+            found.append(rows.num_rows)
+            yield rows
+
+    monkeypatch.setattr(KeptValues, "in_pieces", counted)
+    return found
+
+
+@pytest.mark.parametrize("mode", [DeleteMode.HARD, DeleteMode.SOFT])
+def test_values_that_a_chain_of_key_changes_leaves_out_are_not_in_memory_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode
+) -> None:
+    """The keys are one part, and what its rows take from the lake's is read when they are written."""
+    twins, pieces, count = Divided(monkeypatch, tmp_path, mode, histories=1), pieces_of_parts(monkeypatch), 400
+    rows = [{**row_at(f"k{number:04}", 1), "big": f"{number:04}" * 250} for number in range(count)]
+    moved = [{**row, "k": f"k{number + 1:04}", "v": 2} for number, row in enumerate(rows)]
+    steps = [change("u", 120, at, rows[at], {**moved[at], "big": None}, ["big"]) for at in reversed(range(count))]
+    for one in twins.tables:
+        one.writer = replace(one.writer, part_max_bytes=100 * PART_BYTES)
+        one.append([change("c", 110, at, None, row) for at, row in enumerate(rows)], 110)
+        assert one.merge(110).applied is not None
+        one.append([{**step, "__tx_index": at} for at, step in enumerate(steps)], 120)
+    twins.tables[0].writer = replace(twins.tables[0].writer, part_max_bytes=8 * PART_BYTES)
+    for module in (share_task, lake_merge):
+        monkeypatch.setattr(module, "kept_bytes", partial(kept_bytes, fewest=10))
+    twins.both(120)
+    assert sum(pieces) == count + (mode is DeleteMode.SOFT) and max(pieces) < count // 3
+    assert plain(twins.live) == plain(moved)
+
+
+@pytest.mark.parametrize("way", ["by size", "marked", "never marked"])
+@pytest.mark.parametrize("mode", [DeleteMode.HARD, DeleteMode.SOFT])
+def test_rows_that_moved_take_their_values_and_ids_in_any_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode, way: str
+) -> None:
+    twins, pieces, write_part = (
+        Divided(monkeypatch, tmp_path, mode, histories=60),
+        pieces_of_parts(monkeypatch),
+        LakeWriter.write_part,
+    )
+    monkeypatch.setattr(LakeWriter, "write_part", lambda *given: write_part(*given[:-1], 3))
+    if way == "never marked":
+        twins.never_mark()
+    elif way == "marked":
+        twins.mark_rows()
+    twins.load()
+    for one in twins.tables:
+        lake = one.held(one.lake)
+        lake.commit(definition=lake.definition.with_row_tracking())
+    for _ in range(2):
+        before = [ids_by_key(one) for one in twins.tables]
+        twins.change(2, 80)
+        twins.both(twins.source.lsn)
+        kept = [
+            {key: found for key, found in ids_by_key(one).items() if found == former.get(key)}
+            for one, former in zip(twins.tables, before, strict=True)
+        ]
+        assert kept[0].keys() == kept[1].keys() and kept[0]
+    assert twins.divided == 2 and len(pieces) > 20 and max(pieces) == 3
+    assert plain(twins.live) == plain(twins.source.rows)
+
+
+def ids_by_key(one: OneTable) -> dict[tuple[Any, ...], int]:
+    """The ids of rows by their key."""
+    lake = one.held(one.lake)
+    lake.refresh()
+    return {key[:2]: found for key, found in ids(lake).items()}
 
 
 @pytest.mark.parametrize("way", ["rewritten", "marked", "never marked"])
