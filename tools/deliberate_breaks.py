@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,8 +26,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tools" / "deliberate_breaks.toml"
-SECONDS = 180
+CPU_SECONDS = 180
+"""Of each process of a test, so that a loop without end is stopped on any machine, and a slow one does not matter."""
+WAIT_SECONDS = 1200
+"""In which a test ends that waits for what never comes; its own waits end much earlier (``tests/support/waits.py``)."""
 _PASSED, _FAILED = 0, 1  # exit codes of pytest; others are errors of collection or usage
+_STOPPED = (-signal.SIGXCPU, -signal.SIGKILL)  # what the system does at the limit of CPU seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +66,24 @@ def copied(root: Path, target: Path) -> None:
             shutil.copy2(root / name, target / name, follow_symlinks=False)
 
 
-def run_tests(tree: Path, tests: tuple[str, ...], seconds: float = SECONDS) -> int | None:
-    """Run pytest in a tree with this interpreter; its exit code, None if it does not end in time."""
+def run_tests(
+    tree: Path, tests: tuple[str, ...], cpu_seconds: int = CPU_SECONDS, wait_seconds: float = WAIT_SECONDS
+) -> int | None:
+    """Run pytest in a tree with this interpreter; its exit code, None if it does not end within these bounds."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
     paths = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     # Options for the tests of the caller: a plug-in that they name may be in the tree of the caller only.
     environment.pop("PYTEST_ADDOPTS", None)
+    # A shell sets the limit, which the tests and what they start inherit.
+    limited = ["sh", "-c", f'ulimit -t {cpu_seconds}; exec "$@"', "sh", *command]
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, check=False, timeout=seconds, text=True
+            limited, cwd=tree, env=environment, capture_output=True, check=False, timeout=wait_seconds, text=True
         )
     except subprocess.TimeoutExpired:
         return None
-    return done.returncode
+    return None if done.returncode in _STOPPED else done.returncode
 
 
 def judged(one: Break, tree: Path, passes: Callable[[tuple[str, ...]], bool]) -> str:

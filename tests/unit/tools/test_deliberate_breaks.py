@@ -47,9 +47,12 @@ def test_a_link_to_a_folder_leads_into_the_copy(tmp_path: Path):
     assert (tmp_path / "wal2lake" / "pipelines" / "__init__.py").resolve() == tmp_path / "pipelines" / "__init__.py"
 
 
-def test_a_test_that_does_not_end_is_stopped(tree: Path):
-    (tree / "test_made.py").write_text("import time\n\n\ndef test_long():\n    time.sleep(60)\n")
-    assert run_tests(tree, ("test_made.py",), seconds=3) is None
+@pytest.mark.parametrize(
+    ("body", "bounds"), [("time.sleep(600)", {"wait_seconds": 3}), ("while True:\n        pass", {"cpu_seconds": 3})]
+)
+def test_a_test_that_does_not_end_is_stopped(tree: Path, body: str, bounds: dict[str, int]):
+    (tree / "test_made.py").write_text(f"import time\n\n\ndef test_long():\n    {body}\n")
+    assert run_tests(tree, ("test_made.py",), **bounds) is None
 
 
 @pytest.mark.slow
