@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.postgres import ChunkConnection, Source, connection_string
-from cdc_core.snapshot import ChunkReader, RangeReader, RangeReads, ReadRange, UnsentChanges, parallel_ranges
+from cdc_core.snapshot import ChunkReader, RangeReader, RangeReads, UnsentChanges
 from cdc_core.spark import StartSession, parallelism
 
 
@@ -27,16 +27,22 @@ def range_reads(
     from cdc_core.lake import lake_properties
 
     config, paths = context.config, context.lake.paths
-    wait = config.snapshot.snapshot_lock_timeout_ms
-    work = ReadRange(context.plan, connection_string(config.postgres), paths.staged, wait)
 
     def threads() -> int:
         room = parallelism(spark())
-        configured = parallel_ranges(config.engine.snapshot_threads, config.snapshot.snapshot_max_threads, room)
+        configured = config.snapshot.parallel_ranges(config.engine.snapshot_threads, room)
         return max(1, min(configured, room // 2)) if beside_rounds else configured
 
     return RangeReads(
-        RangeReader(spark, work, threads, config.engine.snapshot_rows_per_partition, config.snapshot.statement_of),
+        RangeReader.of(
+            spark,
+            context.plan,
+            connection_string(config.postgres),
+            paths.staged,
+            config.snapshot,
+            config.engine.snapshot_rows_per_partition,
+            threads,
+        ),
         source.describing,
         chunk_reader(context),
         paths,

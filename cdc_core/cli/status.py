@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from cdc_core.cli.arguments import ConnectorFile, config_argument
 from cdc_core.cli.exits import DONE, stop_requests
-from cdc_core.engine import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus, WaitingRun, resuming
+from cdc_core.engine import KafkaStatus, OwnTableStatus, Status, StreamStatus, TableStatus, WaitingRun
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
 from cdc_core.snapshot import IncrementalProgress
@@ -128,7 +128,7 @@ def _print(console: Console, status: Status, file: ConnectorFile) -> None:
                 f"waiting in its changelog: {escape(row.paused.reason)}",
                 highlight=False,
             )
-            remedy = resuming(row.paused.remedy, file, row.table)
+            remedy = row.paused.resuming(file, row.table)
             console.print(f"     → {remedy}", highlight=False, markup=False)
         if row.reread:
             console.print(

@@ -16,7 +16,7 @@ from cdc_core.lsn import Lsn, lsn_or_time
 from cdc_core.schema import TableId
 
 if TYPE_CHECKING:
-    from cdc_core.lake import Cut, ReadableVersion
+    from cdc_core.lake import Cut
 
 
 class PlaceType(click.ParamType[Lsn | datetime]):
@@ -63,14 +63,10 @@ def _plain(cut: Cut) -> dict[str, Any]:
         "committed_at": None if cut.committed_at is None else cut.committed_at.isoformat(),
         "recorded_at": cut.recorded_at.isoformat(),
         "tables": [
-            {"table": str(table.table), "version": table.version, "state": _state(table), "path": table.path}
+            {"table": str(table.table), "version": table.version, "state": table.state_text, "path": table.path}
             for table in cut.tables
         ],
     }
-
-
-def _state(one: ReadableVersion) -> str:
-    return "gone" if one.is_gone else one.state.value
 
 
 def _print(console: Console, cut: Cut) -> None:
@@ -79,5 +75,5 @@ def _print(console: Console, cut: Cut) -> None:
     console.print(f"round at {cut.lsn}{epoch}, last commit at {at}", highlight=False)
     table = Table("table", "version", "state", box=None)
     for one in cut.tables:
-        table.add_row(str(one.table), "-" if one.version is None else str(one.version), _state(one))
+        table.add_row(str(one.table), "-" if one.version is None else str(one.version), one.state_text)
     console.print(table)

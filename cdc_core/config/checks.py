@@ -14,13 +14,7 @@ from cdc_core.option import MASK, properties_of
 from cdc_core.postgres import InProgress, OutputPlugin, PostgresOptions
 from cdc_core.schema import NameAdjustmentMode, SchemaOptions, TableId
 from cdc_core.selection import DIGESTS, SelectionOptions, compile_pattern
-from cdc_core.snapshot import (
-    SignalOptions,
-    SnapshotLockingMode,
-    SnapshotMode,
-    SnapshotOptions,
-    SnapshotQueryMode,
-)
+from cdc_core.snapshot import SignalOptions, SnapshotOptions
 from cdc_core.types import TypeOptions
 
 _EXCLUSIVE = (
@@ -47,7 +41,7 @@ def check(packages: Mapping[str, Any], properties: Mapping[str, str]) -> tuple[l
         *_bad_digests(packages["selection"]),
         *_bad_lengths(packages["selection"]),
         *_overrides_without_statement(packages["snapshot"]),
-        *_mode_without_class(packages["snapshot"]),
+        *packages["snapshot"].problems,
         *_topic_routing(packages["schema"]),
         *_kafka(packages),
     ]
@@ -76,11 +70,7 @@ def unready(snapshot: SnapshotOptions, types: TypeOptions) -> list[str]:
             "of its columns would be those without it. To run without it, set wal2lake.converters.ignored="
             f"{','.join(types.converters)}."
         )
-    if snapshot.snapshot_locking_mode is SnapshotLockingMode.CUSTOM:
-        missing.append("snapshot.locking.mode=custom is not supported yet.")
-    if snapshot.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
-        missing.append("snapshot.query.mode=custom is not supported yet.")
-    return missing
+    return [*missing, *snapshot.unsupported]
 
 
 def _events_outlet(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
@@ -207,11 +197,6 @@ def _overrides_without_statement(snapshot: SnapshotOptions) -> Iterable[str]:
             yield f"{name} is missing: snapshot.select.statement.overrides lists the table {table}."
 
 
-def _mode_without_class(snapshot: SnapshotOptions) -> Iterable[str]:
-    if snapshot.snapshot_mode is SnapshotMode.CUSTOM and not snapshot.snapshot_mode_custom_name.strip():
-        yield "snapshot.mode.custom.name is missing: snapshot.mode=custom needs the name of a Python class."
-
-
 def _older_values(packages: Mapping[str, Any], properties: Mapping[str, str]) -> Iterable[str]:
     mode = properties.get("snapshot.mode", "").strip().lower()
     if mode in ("never", "exported", "schema_only"):
@@ -240,10 +225,7 @@ def _idle_settings(packages: Mapping[str, Any], properties: Mapping[str, str]) -
         names = ", ".join(unlisted)
         yield f"The statements for {names} have no effect: snapshot.select.statement.overrides does not list them."
     switches = [name for name in properties if name.startswith(_SWITCHES)]
-    if switches and snapshot.snapshot_mode is not SnapshotMode.CONFIGURATION_BASED:
-        yield f"{', '.join(switches)}: no effect, because snapshot.mode is not configuration_based."
-    if snapshot.snapshot_mode_custom_name and snapshot.snapshot_mode is not SnapshotMode.CUSTOM:
-        yield "snapshot.mode.custom.name has no effect, because snapshot.mode is not custom."
+    yield from snapshot.ineffective(switches)
     if postgres.publish_via_partition_root and properties.get("publication.autocreate.mode", "").strip() == "disabled":
         yield "publish.via.partition.root has no effect, because publication.autocreate.mode is disabled."
     channels = packages["signals"].signal_enabled_channels

@@ -3,9 +3,9 @@ source.
 
 Reports   ``Until`` bounds a run. ``StreamReport``, ``RoundReport``, ``MergeReport``, ``BatchReport``, ``ReplayReport``
           and ``LakeJudgement`` are results; ``Status``, ``TableStatus``, ``OwnTableStatus``, ``StreamStatus``,
-          ``KafkaStatus`` and ``KafkaTopic`` say how a connector is, by ``with_lake_status``, ``source_rows``,
-          ``waiting_in_quarantine`` and ``paused_now``; ``SlotBacklog`` how far its slot is behind. ``resuming`` and
-          ``RENEWAL`` belong to them. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile`` and
+          and ``KafkaStatus`` say how a connector is, by ``with_lake_status``, ``source_rows``,
+          ``waiting_in_quarantine`` and ``paused_now``; ``SlotBacklog`` how far its slot is behind. ``RENEWAL`` is a
+          reason for an end. ``WaitingRun``, ``WaitingFile``, ``ReachedFile``, ``RereadsFile`` and
           ``state_file`` are what other processes see of a run.
 Reading   ``open_reader`` returns what receives a slot in batches (``WaitingChanges``), sorted by a ``SegmentSorter``
           (``Tap``, ``OwnRows``). ``TableRegistry`` describes relations; ``DeliveredFilter``, ``DeliveredPlace`` and
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.reports import RENEWAL as RENEWAL
     from cdc_core.engine.reports import BatchReport as BatchReport
     from cdc_core.engine.reports import KafkaStatus as KafkaStatus
-    from cdc_core.engine.reports import KafkaTopic as KafkaTopic
     from cdc_core.engine.reports import LakeJudgement as LakeJudgement
     from cdc_core.engine.reports import MergeReport as MergeReport
     from cdc_core.engine.reports import OwnTableStatus as OwnTableStatus
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
     from cdc_core.engine.reports import StreamStatus as StreamStatus
     from cdc_core.engine.reports import TableStatus as TableStatus
     from cdc_core.engine.reports import Until as Until
-    from cdc_core.engine.reports import resuming as resuming
     from cdc_core.engine.round.lake_sink import LakeSink as LakeSink
     from cdc_core.engine.round.opening import open_lake_sink as open_lake_sink
     from cdc_core.engine.round.replays import replayed as replayed
@@ -145,7 +143,6 @@ lazily(
         "IdleEnd": "reading.idle",
         "JobCallbacks": "backfill.range_job",
         "KafkaStatus": "reports",
-        "KafkaTopic": "reports",
         "LakeJudgement": "reports",
         "LakeSink": "round.lake_sink",
         "LakeTakeover": "start.takeover",
@@ -207,7 +204,6 @@ lazily(
         "require_read": "start.held",
         "require_replayable": "round.replays",
         "require_rules": "start.rules",
-        "resuming": "reports",
         "scratch_of_command": "scratch",
         "snapshot_of": "stream.ask",
         "source_rows": "status",

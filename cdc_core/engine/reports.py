@@ -150,15 +150,14 @@ class Paused:
     waiting: int
     by_rules: bool = False
 
-
-def resuming(remedy: str, file: object, table: TableId) -> str:
-    """Return a paused table's remedy with the command that resumes it: complete, for the connector of ``file``."""
-    named = re.sub(
-        rf"wal2lake (replay|snapshot) with {re.escape(str(table))}",
-        lambda match: f"wal2lake {match[1]} {file} {table.argument}",
-        remedy,
-    )
-    return named if named != remedy else f"{remedy} Then: wal2lake replay {file} {table.argument}"
+    def resuming(self, file: object, table: TableId) -> str:
+        """Return the remedy with the command that resumes the table: complete, for the connector of ``file``."""
+        named = re.sub(
+            rf"wal2lake (replay|snapshot) with {re.escape(str(table))}",
+            lambda match: f"wal2lake {match[1]} {file} {table.argument}",
+            self.remedy,
+        )
+        return named if named != self.remedy else f"{self.remedy} Then: wal2lake replay {file} {table.argument}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +242,10 @@ class KafkaStatus:
     in_snapshot: bool = False
     error: str = ""
     topics: tuple[KafkaTopic, ...] = ()
+
+    def with_topics(self, topics: Mapping[TableId, str]) -> KafkaStatus:
+        """Return the status with the topics of tables."""
+        return replace(self, topics=tuple(KafkaTopic(*each) for each in topics.items()))
 
 
 @dataclass(frozen=True, slots=True)

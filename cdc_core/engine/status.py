@@ -18,11 +18,11 @@ from cdc_core.lake import (
     SnapshotLog,
     StagedRows,
     StreamTable,
+    StreamTables,
     TableHistory,
     TablePosition,
     TableVersions,
     epoch_of,
-    last_row,
 )
 from cdc_core.lsn import Lsn
 from cdc_core.postgres import PostgresOptions, connect, own_rows_sql, translated
@@ -113,7 +113,7 @@ def own_table_status(paths: LakePaths, scope: str) -> tuple[OwnTableStatus, ...]
     def look(table: StreamTable) -> OwnTableStatus | None:
         name = table.id.table
         try:
-            last = last_row(table, paths, scope)
+            last = StreamTables(paths, scope, 0).last_row(table)
             return None if last is None else OwnTableStatus(name, Lsn(last[0]), last[1])
         except (CdcError, OSError) as error:
             return OwnTableStatus(name, error=_said(error))

@@ -4,13 +4,13 @@ Where        ``LakeOptions`` are the settings, ``LakePaths`` the folders in a ``
              epoch (``scope_of``, ``epoch_of``). ``DeleteModes`` and ``FeaturePolicy`` are settings by table;
              ``lake_properties`` and ``lake_schema`` are what a table is created with.
 Rows         ``TypingPlan`` says how each table's rows are typed. A ``Spool`` carries a batch to the tasks, in files of
-             their ``Owner``; ``ReadSpoolFiles`` and ``in_groups`` read it without a lake.
+             their ``Owner``; a ``DiscardedSpool`` decodes it without a lake.
 A table      ``LakeTable`` says where a table stands (``TablePosition``, ``ChangelogPosition``, ``LakePosition``) and
              does what is done outside of rounds. ``TableChecks``, by ``compiled_checks``, judges its rows.
-A round      A ``SliceOrder`` says what to append (``SpoolFiles``, ``Reached``) and up to which LSN to merge
-             (``MergeOrder``, ``Replay``) in which schema version (``TargetSchema``) after which snapshot
-             (``SnapshotInForce``). ``Work`` runs orders by a ``SliceTask``, and gives back a ``SliceOutcome`` for each
-             (``QuarantineReport``, ``WAITS_FOR_EARLIER``); ``Upkeep`` maintains tables meanwhile.
+A round      A ``SliceOrder`` says what to append and up to which LSN to merge (``Replay``), in which schema version
+             (``TargetSchema``) and after which snapshot (``SnapshotInForce``). ``Work`` runs orders by a ``SliceTask``,
+             and gives back a ``SliceOutcome`` for each (``QuarantineReport``, ``WAITS_FOR_EARLIER``); ``Upkeep``
+             maintains tables meanwhile.
 Chunks       ``write_chunks`` writes a ``ChunkOrder`` of ``ChunkFile`` between two rounds, into the table of a
              ``Merge``, and returns a ``ChunkOutcome``. ``StagedRows``, ``StagedFile`` and ``write_staged`` are rows
              that wait for that.
@@ -23,13 +23,13 @@ Comparison   ``Records`` decides what is compared of a table (``Target``). A ``T
              (``ChangesInSlot``): ``DifferentRows``, with ``Differences`` (``State``, ``KeyList``). ``KeyedRepair``
              reads rows again and writes them. ``ChangelogCheck`` returns what is wrong with a changelog
              (``ChangelogFound``).
-Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``); ``RoundLog``
-             of rounds (``RecordedTable``, ``TableState``, ``Cut``, ``ReadableVersion``); ``SchemaLog`` of schema
-             versions and pauses (``SchemaVersion``, ``TableHistory``, ``Pause``), of which ``TableVersions`` is the
-             state of one table, and ``SchemaSteps`` the way from one to the next; ``ProgressLog``, ``RangePlans``
-             (``RangePlan``) of incremental snapshots; ``ReconciliationLog`` (``Reconciliation``)
-             of comparisons; ``StreamTables`` of messages and transactions (``StreamTable``,
-             ``last_row``, ``expire_rows``); ``NotificationLog`` (``NotificationRow``) and ``record_topics``.
+Records      ``StreamLog`` of the stream (``StreamReader``, ``StreamRecord``, ``LastCommit``); ``RoundLog`` of rounds
+             (``RecordedTable``, ``TableState``, ``Cut``); ``SchemaLog`` of schema versions and pauses
+             (``SchemaVersion``, ``TableHistory``, ``Pause``), of which ``TableVersions`` is the state of one table, and
+             ``SchemaSteps`` the way from one to the next; ``ProgressLog``, ``RangePlans`` (``RangePlan``) of
+             incremental snapshots; ``ReconciliationLog`` (``Reconciliation``) of comparisons; ``StreamTables`` of
+             messages and transactions (``StreamTable``); ``NotificationLog`` (``NotificationRow``) and
+             ``record_topics``.
 Readers      ``open_lake`` opens a lake for programs that read it (``OpenedLake``): ``ConsistentTables`` and
              ``TableAtVersion`` at one round, ``TableChanges`` between two positions; ``LakeDataSource`` for
              Spark. ``maintain_tables`` compacts and cleans (``MaintainReport``).
@@ -84,11 +84,9 @@ if TYPE_CHECKING:
     from cdc_core.lake.readers.opened_lake import open_lake as open_lake
     from cdc_core.lake.readers.table_at_version import TableAtVersion as TableAtVersion
     from cdc_core.lake.readers.table_changes import TableChanges as TableChanges
+    from cdc_core.lake.rows.discard import DiscardedSpool as DiscardedSpool
     from cdc_core.lake.rows.run_files import Owner as Owner
-    from cdc_core.lake.rows.shown import Reached as Reached
-    from cdc_core.lake.rows.spool import ReadSpoolFiles as ReadSpoolFiles
     from cdc_core.lake.rows.spool import Spool as Spool
-    from cdc_core.lake.rows.spool import in_groups as in_groups
     from cdc_core.lake.rows.typing_plan import TypingPlan as TypingPlan
     from cdc_core.lake.schema.features import FeaturePolicy as FeaturePolicy
     from cdc_core.lake.schema.lake_schema import lake_properties as lake_properties
@@ -96,11 +94,9 @@ if TYPE_CHECKING:
     from cdc_core.lake.schema.target_schema import TargetSchema as TargetSchema
     from cdc_core.lake.slice.jobs import Work as Work
     from cdc_core.lake.slice.order import Merge as Merge
-    from cdc_core.lake.slice.order import MergeOrder as MergeOrder
     from cdc_core.lake.slice.order import Replay as Replay
     from cdc_core.lake.slice.order import SliceOrder as SliceOrder
     from cdc_core.lake.slice.order import SnapshotInForce as SnapshotInForce
-    from cdc_core.lake.slice.order import SpoolFiles as SpoolFiles
     from cdc_core.lake.slice.outcome import SliceOutcome as SliceOutcome
     from cdc_core.lake.slice.reports import QuarantineReport as QuarantineReport
     from cdc_core.lake.slice.task import SliceTask as SliceTask
@@ -117,7 +113,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.stores.reconciliations import Reconciliation as Reconciliation
     from cdc_core.lake.stores.reconciliations import ReconciliationLog as ReconciliationLog
     from cdc_core.lake.stores.round_lookup import Cut as Cut
-    from cdc_core.lake.stores.round_lookup import ReadableVersion as ReadableVersion
     from cdc_core.lake.stores.rounds import RecordedTable as RecordedTable
     from cdc_core.lake.stores.rounds import RoundLog as RoundLog
     from cdc_core.lake.stores.rounds import TableState as TableState
@@ -136,8 +131,6 @@ if TYPE_CHECKING:
     from cdc_core.lake.stores.stream_log import StreamRecord as StreamRecord
     from cdc_core.lake.stores.stream_table import StreamTable as StreamTable
     from cdc_core.lake.stores.stream_tables import StreamTables as StreamTables
-    from cdc_core.lake.stores.stream_tables import expire_rows as expire_rows
-    from cdc_core.lake.stores.stream_tables import last_row as last_row
     from cdc_core.lake.stores.topics import record_topics as record_topics
     from cdc_core.lake.table import LakeTable as LakeTable
     from cdc_core.lake.table import TablePosition as TablePosition
@@ -164,6 +157,7 @@ lazily(
         "DeleteModes": "delete_modes",
         "Differences": "compare.differences",
         "DifferentRows": "compare.judge",
+        "DiscardedSpool": "rows.discard",
         "FeaturePolicy": "schema.features",
         "FinishedRange": "stores.range_log",
         "KeyList": "compare.differences",
@@ -176,7 +170,6 @@ lazily(
         "LastCommit": "stores.stream_log",
         "MaintainReport": "write.maintain_tables",
         "Merge": "slice.order",
-        "MergeOrder": "slice.order",
         "NewFiles": "write.read_target",
         "NotificationLog": "stores.notifications",
         "NotificationRow": "stores.notifications",
@@ -189,12 +182,9 @@ lazily(
         "RangeLog": "stores.range_log",
         "RangePlan": "stores.range_plans",
         "RangePlans": "stores.range_plans",
-        "Reached": "rows.shown",
         "ReadChecks": "write.refused_reads",
-        "ReadSpoolFiles": "rows.spool",
         "ReadTables": "write.read_table",
         "ReadTarget": "write.read_target",
-        "ReadableVersion": "stores.round_lookup",
         "Reconciliation": "stores.reconciliations",
         "ReconciliationLog": "stores.reconciliations",
         "RecordedTable": "stores.rounds",
@@ -212,7 +202,6 @@ lazily(
         "SnapshotLog": "stores.snapshot_log",
         "SourceRead": "compare.source_side",
         "Spool": "rows.spool",
-        "SpoolFiles": "slice.order",
         "StagedFile": "stores.staged_rows",
         "StagedRows": "stores.staged_rows",
         "State": "compare.differences",
@@ -239,11 +228,8 @@ lazily(
         "Work": "slice.jobs",
         "compiled_checks": "checks.compiled",
         "epoch_of": "epochs",
-        "expire_rows": "stores.stream_tables",
-        "in_groups": "rows.spool",
         "lake_properties": "schema.lake_schema",
         "lake_schema": "schema.lake_schema",
-        "last_row": "stores.stream_tables",
         "maintain_tables": "write.maintain_tables",
         "open_lake": "readers.opened_lake",
         "record_topics": "stores.topics",

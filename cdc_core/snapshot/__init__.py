@@ -1,31 +1,28 @@
 """Snapshots: which ranges of which tables are read, when, and what they show.
 
-Settings       ``SnapshotOptions``, ``SnapshotMode``, ``SnapshotQueryMode``, ``SnapshotLockingMode`` and
-               ``SignalOptions``. ``mode_actions`` says what a mode does
+Settings       ``SnapshotOptions`` and ``SignalOptions``. ``mode_actions`` says what a mode does
                (``ModeActions``); ``Snapshotter`` is the protocol of a custom one.
 Whole tables   ``SnapshotRun`` reads tables into the lake under one exported snapshot (``SnapshotSettings``);
-               ``Rereads`` reads tables again while a stream continues (``Reread``). ``in_reading_order`` and
-               ``parallel_ranges`` are the order and number of what is read; ``lock_tables`` locks tables.
+               ``Rereads`` reads tables again while a stream continues (``Reread``). ``in_reading_order`` is
+               the order of what is read; ``lock_tables`` locks tables.
                ``SnapshotReport``, ``SnapshotProgress`` and ``OnProgress`` report. ``TableSelects`` are the statements
                that read a table for a comparison.
 Unsent         ``UnsentChanges`` decides which tables cannot be read yet, because the stream may lack earlier changes;
                ``SenderRenewal`` begins the stream anew where the server needs it.
-Incremental    ``RangeReads`` reads ranges of keys in Spark tasks and stages them (``RangeReader``, ``ReadRange``,
+Incremental    ``RangeReads`` reads ranges of keys in Spark tasks and stages them (``RangeReader``,
                ``RangeToRead``, ``RangeRead``, ``Planned``); ``StagedRange`` and ``RangeFacts`` are what is staged,
                ``LakeProgress`` what is stored of it (``Request``, ``Search``, ``Discarded``).
                ``SnapshotQueue`` has what is requested (``Collection``). ``IncrementalSnapshots`` reads chunks into a
                stream of records (``ChunkReader``, ``ChunkWindow``, ``Watermarks``, ``Progress``). ``columns_of``
                are those that are read of a chunk; ``is_unaltered`` compares descriptions.
                ``IncrementalProgress``, ``RangeReport`` and ``KeyRange`` report.
-Signals        ``SignalProcessor`` obeys a ``Signal``, such as ``ExecuteSnapshot`` (``SnapshotKind``), ``REREAD_TABLE``
-               or ``REPLAY_TABLE``; ``read_signal``, ``read_line``, ``signal_rows`` and ``action_of`` parse them
-               (``SignalRow``, ``MalformedSignalError``). ``Channel``, ``FileChannel``, ``Forwarding`` and ``Inbox``
-               receive them, ``append_signal`` and ``withdraw_signal`` write a file's. ``SignalAction`` is the protocol
-               of a user's own, ``load_actions`` loads them. ``signal_table`` finds the table of the source,
-               ``require_readable`` says whether a run can do what is asked.
-Notifications  ``Notifier`` sends a ``Notification`` (``SnapshotStatus``, ``ScanStatus``, ``INITIAL``, ``INCREMENTAL``,
-               ``BLOCKING``) to ``OnNotification`` and a table, as ``opened_notifier`` says; ``notify_of_snapshot``
-               those of a whole snapshot.
+Signals        ``SignalProcessor`` obeys a ``Signal``, such as ``REREAD_TABLE`` or ``REPLAY_TABLE``; a
+               ``SignalToSend`` (``SnapshotKind``) is checked before it is sent. ``read_line`` and ``signal_rows``
+               parse them (``SignalRow``, ``MalformedSignalError``). ``Channel``, ``FileChannel``, ``Forwarding`` and
+               ``Inbox`` receive them, ``append_signal`` and ``withdraw_signal`` write a file's. ``SignalAction`` is the
+               protocol of a user's own, ``load_actions`` loads them. ``signal_table`` finds the table of the source.
+Notifications  ``Notifier`` sends a ``Notification`` (``SnapshotStatus``, ``ScanStatus``) to ``OnNotification`` and a
+               table, as ``opened_notifier`` says; ``notify_of_snapshot`` those of a whole snapshot.
 
 What is read is visible only after a commit of the lake, which contains the position that it shows; anything may be read
 again. A processor, a queue and a window belong to one thread; a notifier may be used by any.
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.copy.run import SnapshotRun as SnapshotRun
     from cdc_core.snapshot.copy.selects import TableSelects as TableSelects
     from cdc_core.snapshot.copy.settings import SnapshotSettings as SnapshotSettings
-    from cdc_core.snapshot.copy.settings import parallel_ranges as parallel_ranges
     from cdc_core.snapshot.incremental.chunk import columns_of as columns_of
     from cdc_core.snapshot.incremental.lake_progress import Discarded as Discarded
     from cdc_core.snapshot.incremental.lake_progress import LakeProgress as LakeProgress
@@ -57,7 +53,6 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.incremental.range_reads import RangeRead as RangeRead
     from cdc_core.snapshot.incremental.range_reads import RangeReader as RangeReader
     from cdc_core.snapshot.incremental.range_reads import RangeReads as RangeReads
-    from cdc_core.snapshot.incremental.range_task import ReadRange as ReadRange
     from cdc_core.snapshot.incremental.reader import ChunkReader as ChunkReader
     from cdc_core.snapshot.incremental.reports import IncrementalProgress as IncrementalProgress
     from cdc_core.snapshot.incremental.reports import KeyRange as KeyRange
@@ -73,19 +68,13 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.modes import ModeActions as ModeActions
     from cdc_core.snapshot.modes import mode_actions as mode_actions
     from cdc_core.snapshot.notification_table import opened_notifier as opened_notifier
-    from cdc_core.snapshot.notifications import BLOCKING as BLOCKING
-    from cdc_core.snapshot.notifications import INCREMENTAL as INCREMENTAL
-    from cdc_core.snapshot.notifications import INITIAL as INITIAL
     from cdc_core.snapshot.notifications import Notification as Notification
     from cdc_core.snapshot.notifications import Notifier as Notifier
     from cdc_core.snapshot.notifications import OnNotification as OnNotification
     from cdc_core.snapshot.notifications import ScanStatus as ScanStatus
     from cdc_core.snapshot.notifications import SnapshotStatus as SnapshotStatus
     from cdc_core.snapshot.notifications import notify_of_snapshot as notify_of_snapshot
-    from cdc_core.snapshot.options import SnapshotLockingMode as SnapshotLockingMode
-    from cdc_core.snapshot.options import SnapshotMode as SnapshotMode
     from cdc_core.snapshot.options import SnapshotOptions as SnapshotOptions
-    from cdc_core.snapshot.options import SnapshotQueryMode as SnapshotQueryMode
     from cdc_core.snapshot.reports import OnProgress as OnProgress
     from cdc_core.snapshot.reports import SnapshotProgress as SnapshotProgress
     from cdc_core.snapshot.reports import SnapshotReport as SnapshotReport
@@ -103,17 +92,14 @@ if TYPE_CHECKING:
     from cdc_core.snapshot.signals.options import SignalOptions as SignalOptions
     from cdc_core.snapshot.signals.parse import REPLAY_TABLE as REPLAY_TABLE
     from cdc_core.snapshot.signals.parse import REREAD_TABLE as REREAD_TABLE
-    from cdc_core.snapshot.signals.parse import ExecuteSnapshot as ExecuteSnapshot
     from cdc_core.snapshot.signals.parse import MalformedSignalError as MalformedSignalError
     from cdc_core.snapshot.signals.parse import Signal as Signal
     from cdc_core.snapshot.signals.parse import SnapshotKind as SnapshotKind
-    from cdc_core.snapshot.signals.parse import action_of as action_of
     from cdc_core.snapshot.signals.parse import read_line as read_line
-    from cdc_core.snapshot.signals.parse import read_signal as read_signal
     from cdc_core.snapshot.signals.processor import SignalProcessor as SignalProcessor
-    from cdc_core.snapshot.signals.readable import require_readable as require_readable
     from cdc_core.snapshot.signals.rows import SignalRow as SignalRow
     from cdc_core.snapshot.signals.rows import signal_rows as signal_rows
+    from cdc_core.snapshot.signals.sending import SignalToSend as SignalToSend
     from cdc_core.snapshot.signals.source_table import signal_table as signal_table
     from cdc_core.snapshot.snapshotter import Snapshotter as Snapshotter
     from cdc_core.snapshot.unsent import UnsentChanges as UnsentChanges
@@ -121,17 +107,13 @@ if TYPE_CHECKING:
 lazily(
     __name__,
     {
-        "BLOCKING": "notifications",
         "Channel": "signals.channels",
         "ChunkReader": "incremental.reader",
         "ChunkWindow": "incremental.window",
         "Collection": "incremental.progress",
         "Discarded": "incremental.lake_progress",
-        "ExecuteSnapshot": "signals.parse",
         "FileChannel": "signals.channels",
         "Forwarding": "signals.channels",
-        "INCREMENTAL": "notifications",
-        "INITIAL": "notifications",
         "Inbox": "signals.channels",
         "IncrementalProgress": "incremental.reports",
         "IncrementalSnapshots": "incremental.snapshots",
@@ -153,7 +135,6 @@ lazily(
         "RangeReads": "incremental.range_reads",
         "RangeReport": "incremental.reports",
         "RangeToRead": "incremental.staged",
-        "ReadRange": "incremental.range_task",
         "Request": "incremental.lake_progress",
         "Reread": "reread",
         "Rereads": "reread",
@@ -165,12 +146,10 @@ lazily(
         "SignalOptions": "signals.options",
         "SignalProcessor": "signals.processor",
         "SignalRow": "signals.rows",
+        "SignalToSend": "signals.sending",
         "SnapshotKind": "signals.parse",
-        "SnapshotLockingMode": "options",
-        "SnapshotMode": "options",
         "SnapshotOptions": "options",
         "SnapshotProgress": "reports",
-        "SnapshotQueryMode": "options",
         "SnapshotQueue": "incremental.queue",
         "SnapshotReport": "reports",
         "SnapshotRun": "copy.run",
@@ -181,7 +160,6 @@ lazily(
         "TableSelects": "copy.selects",
         "UnsentChanges": "unsent",
         "Watermarks": "incremental.snapshots",
-        "action_of": "signals.parse",
         "append_signal": "signals.channels",
         "columns_of": "incremental.chunk",
         "in_reading_order": "copy.plan",
@@ -191,10 +169,7 @@ lazily(
         "mode_actions": "modes",
         "notify_of_snapshot": "notifications",
         "opened_notifier": "notification_table",
-        "parallel_ranges": "copy.settings",
         "read_line": "signals.parse",
-        "read_signal": "signals.parse",
-        "require_readable": "signals.readable",
         "signal_rows": "signals.rows",
         "signal_table": "signals.source_table",
         "withdraw_signal": "signals.channels",

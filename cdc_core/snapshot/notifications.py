@@ -72,6 +72,18 @@ class Notifier:
         self._channels = channels
         self._listener = listener
 
+    def initial(self, status_type: SnapshotStatus, **data: object) -> None:
+        """Notify of an initial snapshot."""
+        self.notify(INITIAL, status_type, **data)
+
+    def incremental(self, status_type: SnapshotStatus, **data: object) -> None:
+        """Notify of an incremental snapshot."""
+        self.notify(INCREMENTAL, status_type, **data)
+
+    def blocking(self, status_type: SnapshotStatus, **data: object) -> None:
+        """Notify of a blocking snapshot."""
+        self.notify(BLOCKING, status_type, **data)
+
     def notify(self, aggregate: str, status_type: SnapshotStatus, **data: object) -> None:
         """Create and send a notification. ``data``: names with underscores; values are written as text."""
         texts = {"connector_name": self._connector, **{name: str(value) for name, value in data.items()}}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -232,6 +233,34 @@ class SnapshotOptions:
     )
     properties: Properties = field(default=(), repr=False)
     """All properties of the connector file, for a custom snapshot mode."""
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """What is missing, a sentence each."""
+        if self.snapshot_mode is SnapshotMode.CUSTOM and not self.snapshot_mode_custom_name.strip():
+            yield "snapshot.mode.custom.name is missing: snapshot.mode=custom needs the name of a Python class."
+
+    @property
+    def unsupported(self) -> Iterator[str]:
+        """Values that are not supported, a sentence each."""
+        if self.snapshot_locking_mode is SnapshotLockingMode.CUSTOM:
+            yield "snapshot.locking.mode=custom is not supported yet."
+        if self.snapshot_query_mode is SnapshotQueryMode.CUSTOM:
+            yield "snapshot.query.mode=custom is not supported yet."
+
+    def ineffective(self, switches: Sequence[str]) -> Iterator[str]:
+        """Yield what has no effect in this mode, a sentence each; ``switches``: properties of a configurable one."""
+        if switches and self.snapshot_mode is not SnapshotMode.CONFIGURATION_BASED:
+            yield f"{', '.join(switches)}: no effect, because snapshot.mode is not configuration_based."
+        if self.snapshot_mode_custom_name and self.snapshot_mode is not SnapshotMode.CUSTOM:
+            yield "snapshot.mode.custom.name has no effect, because snapshot.mode is not custom."
+
+    def parallel_ranges(self, threads: int, task_slots: int) -> int:
+        """Return how many ranges are read at a time: wal2lake.snapshot.threads (0: one for each task slot of Spark).
+
+        snapshot.max.threads if that is larger.
+        """
+        return max(threads or task_slots, self.snapshot_max_threads)
 
     @property
     def select_statements(self) -> dict[TableId, str]:

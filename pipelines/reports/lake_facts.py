@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from cdc_core.engine import resuming
 from cdc_core.errors import CdcError
 from cdc_core.observe import DATA_DOCS_FOLDER, pages_folder
 from cdc_core.schema import TableId, TableSchema
@@ -82,7 +81,7 @@ class LakeFacts:
         if pause is None:
             return PausedFacts()
         since = dg.MetadataValue.timestamp(pause.since)
-        command = resuming(pause.remedy, self._site.typed_file, table)
+        command = pause.resuming(self._site.typed_file, table)
         remedy = f"{command.rstrip('.')}, or the job {self._site.safe_name}_replay_job"
         facts: metadata.Metadata = {"paused_since": since, "waiting_changes": pause.waiting, "remedy": remedy}
         return PausedFacts(facts, pause.by_rules)

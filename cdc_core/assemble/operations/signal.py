@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import uuid
 from contextlib import closing
 from pathlib import Path
 
 from cdc_core.assemble.context import RunContext
 from cdc_core.errors import ConfigError, SourceError, TransientError
 from cdc_core.postgres import ChunkConnection
-from cdc_core.snapshot import (
-    REPLAY_TABLE,
-    REREAD_TABLE,
-    ExecuteSnapshot,
-    MalformedSignalError,
-    Signal,
-    action_of,
-    append_signal,
-    read_signal,
-    require_readable,
-)
+from cdc_core.snapshot import SignalToSend
 
 _log = logging.getLogger(__name__)
 
@@ -33,20 +21,9 @@ def signal(context: RunContext, kind: str, data: str) -> str:
     is a JSON object as text, empty for none. Raises ConfigError for a signal that is not valid or if no channel is
     enabled, TableError for a snapshot of tables that cannot be read so, SourceError or TransientError from the server.
     """
-    own = {REPLAY_TABLE, REREAD_TABLE, *(name for name, _ in context.config.signals.signal_actions)}
-    try:
-        asked = read_signal(str(uuid.uuid4()), kind, data)
-        action = action_of(asked)
-        if action is None and asked.type not in own:
-            raise ConfigError(
-                f"Unknown signal type {kind}.",
-                "Send execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log, or name a class for it "
-                "in wal2lake.signal.actions.",
-            )
-    except MalformedSignalError as error:
-        raise ConfigError(f"The signal {kind} cannot be processed: {error}.", "Correct its data.") from None
-    if isinstance(action, ExecuteSnapshot):
-        _require_readable(context, action)
+    asked = SignalToSend.of(kind, data, [name for name, _ in context.config.signals.signal_actions])
+    if asked.snapshot is not None:
+        _require_readable(context, asked)
     config = context.config
     if "source" in config.signals.signal_enabled_channels and config.selection.signal_data_collection:
         with context.source() as source, closing(ChunkConnection(config.postgres)) as connection:
@@ -57,7 +34,7 @@ def signal(context: RunContext, kind: str, data: str) -> str:
                     f"Database {config.postgres.database_dbname} has no table {table}.",
                     "Create it: id varchar(42) primary key, type varchar(32) not null, data varchar(2048).",
                 )
-            connection.insert(tables[0].id, asked.id, asked.type, data or "{}")
+            connection.insert(tables[0].id, asked.signal.id, asked.signal.type, data or "{}")
         return "source"
     if "file" in config.signals.signal_enabled_channels:
         _append(Path(config.signals.signal_file), asked, " of signal.file")
@@ -72,14 +49,14 @@ def signal(context: RunContext, kind: str, data: str) -> str:
     return "in-process"
 
 
-def _append(file: Path, asked: Signal, owner: str = "") -> None:
+def _append(file: Path, asked: SignalToSend, owner: str = "") -> None:
     try:
-        append_signal(file, json.dumps({"id": asked.id, "type": asked.type, "data": dict(asked.data)}))
+        asked.append(file)
     except OSError as error:
         raise ConfigError(f"The file {file}{owner} cannot be written: {error.strerror}.") from None
 
 
-def _require_readable(context: RunContext, action: ExecuteSnapshot) -> None:
+def _require_readable(context: RunContext, asked: SignalToSend) -> None:
     """Raise TableError if a run could not read what the signal names: the run would only log it.
 
     Without the server this is not known, and the signal is sent.
@@ -91,4 +68,4 @@ def _require_readable(context: RunContext, action: ExecuteSnapshot) -> None:
         _log.warning("The signal's tables are not checked, because the server cannot be asked: %s", error.message)
         return
     needs_key = any(destination.requires_keys for destination in context.destinations)
-    require_readable(action, captured, context.config.schema.message_key_columns, needs_key=needs_key)
+    asked.require_readable(captured, context.config.schema.message_key_columns, needs_key=needs_key)

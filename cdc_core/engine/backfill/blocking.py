@@ -9,7 +9,7 @@ from typing import Protocol
 from cdc_core import failpoints
 from cdc_core.errors import CdcError, TransientError
 from cdc_core.schema import TableId
-from cdc_core.snapshot import BLOCKING, Notifier, ScanStatus, SnapshotReport, SnapshotStatus
+from cdc_core.snapshot import Notifier, ScanStatus, SnapshotReport, SnapshotStatus
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class BlockingSnapshots:
         if numbers is None:
             return None
         names = ",".join(str(table) for table in tables)
-        self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
+        self._notifier.blocking(SnapshotStatus.STARTED, data_collections=names)
         try:
             taken = self._read(numbers)
         except TransientError as error:
@@ -69,7 +69,7 @@ class BlockingSnapshots:
         done = [outcome for outcome in taken.values() if not isinstance(outcome, CdcError)]
         status = SnapshotStatus.COMPLETED if len(done) == len(taken) else SnapshotStatus.ABORTED
         names, rows = ",".join(str(table) for table in tables), sum(report.rows for report in done)
-        self._notifier.notify(BLOCKING, status, data_collections=names, total_rows_scanned=rows)
+        self._notifier.blocking(status, data_collections=names, total_rows_scanned=rows)
 
     def _notify_of(self, table: TableId, outcome: SnapshotReport | CdcError, names: str) -> None:
         if isinstance(outcome, CdcError):
@@ -77,8 +77,7 @@ class BlockingSnapshots:
             status, rows = ScanStatus.SQL_EXCEPTION, 0
         else:
             status, rows = ScanStatus.SUCCEEDED if outcome.rows else ScanStatus.EMPTY, outcome.rows
-        self._notifier.notify(
-            BLOCKING,
+        self._notifier.blocking(
             SnapshotStatus.TABLE_SCAN_COMPLETED,
             data_collections=names,
             scanned_collection=table,

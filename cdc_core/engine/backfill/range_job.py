@@ -31,7 +31,6 @@ from cdc_core.lake import ProgressLog, StagedRows, lake_properties
 from cdc_core.postgres import Source
 from cdc_core.schema import TableId, TableSchema
 from cdc_core.snapshot import (
-    INCREMENTAL,
     IncrementalProgress,
     KeyRange,
     LakeProgress,
@@ -121,26 +120,25 @@ def _notifying(notifier: Notifier, tables: Sequence[TableId], job: RangeJob) -> 
     IN_PROGRESS is sent by the run that writes.
     """
     names = ",".join(str(table) for table in tables)
-    notifier.notify(INCREMENTAL, SnapshotStatus.STARTED, data_collections=names)
+    notifier.incremental(SnapshotStatus.STARTED, data_collections=names)
     try:
         yield
     except BaseException:
-        notifier.notify(INCREMENTAL, SnapshotStatus.ABORTED)
+        notifier.incremental(SnapshotStatus.ABORTED)
         raise
     for table in tables:
         reports = [report for report in job.reports if report.range.table == table]
         rows = sum(report.rows for report in reports)
         is_whole = bool(reports) and all(report.is_applied for report in reports)
         written = ScanStatus.SUCCEEDED if rows else ScanStatus.EMPTY
-        notifier.notify(
-            INCREMENTAL,
+        notifier.incremental(
             SnapshotStatus.TABLE_SCAN_COMPLETED,
             scanned_collection=table,
             total_rows_scanned=rows,
             status=(written if is_whole else ScanStatus.STOPPED).value,
         )
     is_done = not job.locked and all(report.is_applied for report in job.reports)
-    notifier.notify(INCREMENTAL, SnapshotStatus.COMPLETED if is_done else SnapshotStatus.ABORTED)
+    notifier.incremental(SnapshotStatus.COMPLETED if is_done else SnapshotStatus.ABORTED)
 
 
 class RangeJob:

@@ -10,7 +10,7 @@ from cdc_core.clock import DAY_US, now_us
 from cdc_core.engine.round.merge_state import MergeState
 from cdc_core.engine.round.table_state import MergeStates
 from cdc_core.errors import CdcError
-from cdc_core.lake import LakePaths, LakePosition, LakeTable, StreamTable, expire_rows
+from cdc_core.lake import LakePaths, LakePosition, LakeTable, StreamTable, StreamTables
 from cdc_core.schema import TableId
 from cdc_core.selection import NumberByTable
 
@@ -49,9 +49,10 @@ class Expiry:
             upto = self._needless(merge_state, (needed or {}).get(table))
             place = LakePosition(merge_state.token, merge_state.shown) if merge_state.waiting else None
             self._expire(table, partial(LakeTable(self._paths, self._scope, table).expire, upto, now, days, place))
+        own_tables = StreamTables(self._paths, self._scope, 0)
         for own in StreamTable if self._days.default else ():
             # Nothing reads them again.
-            self._expire(own.id, partial(expire_rows, own, self._paths, self._scope, now, int(self._days.default)))
+            self._expire(own.id, partial(own_tables.expire, own, now, int(self._days.default)))
 
     def _expire(self, table: TableId, expire: Callable[[], object]) -> None:
         try:

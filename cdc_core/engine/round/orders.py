@@ -13,7 +13,7 @@ from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reading.tables import TableRegistry
 from cdc_core.engine.round.table_state import MergeStates, first_lsn
 from cdc_core.engine.schema.versions import SchemaVersions
-from cdc_core.lake import Merge, MergeOrder, Reached, Replay, SliceOrder, SnapshotInForce, SpoolFiles, TargetSchema
+from cdc_core.lake import Merge, Replay, SliceOrder, SnapshotInForce, TargetSchema
 from cdc_core.lsn import just_after
 from cdc_core.quality import ConstraintsSeen
 from cdc_core.schema import TableId, TableSchema
@@ -65,14 +65,13 @@ class Orders:
         # Numbering the schema versions may have paused the table.
         goes_on = is_whole and not merge_state.rests and not self._states.holds_back(table, to_lsn)
         order = self._order(table, to_lsn if goes_on else None, {number for number, _ in files})
-        spool = SpoolFiles(
-            tuple(files),
+        return order.appending(
+            files,
             sum(version.rows for version in versions),
-            Reached(whole, batch.open_at(table)),
+            (whole, batch.open_at(table)),
             merge_state.changelog,
-            self._is_plain(order) and batch.only_inserts(table),
+            only_inserts=self._is_plain(order) and batch.only_inserts(table),
         )
-        return replace(order, append=spool)
 
     def _is_plain(self, order: SliceOrder) -> bool:
         """Whether the rows of a batch are all that is merged, and in the lake table's schema version."""
@@ -88,11 +87,11 @@ class Orders:
         ``is_mixed``: rows of any schema version may be among those that are read.
         """
         state = self._states.of(table)
-        merge = None
-        if to_lsn is not None:
-            merge = MergeOrder(to_lsn, state.backlog is not None, state.waiting, recent=state.recent)
-        schema = self._schema(table, to_lsn, numbers, is_mixed=is_mixed)
-        return SliceOrder(schema, self._snapshot(table), merge=merge)
+        order = SliceOrder(self._schema(table, to_lsn, numbers, is_mixed=is_mixed), self._snapshot(table))
+        if to_lsn is None:
+            return order
+        has_backlog = state.backlog is not None
+        return order.merging(to_lsn, has_backlog=has_backlog, waiting=state.waiting, recent=state.recent)
 
     def _schema(self, table: TableId, to_lsn: int | None, numbers: Iterable[int], *, is_mixed: bool) -> TargetSchema:
         merge_state, known = self._states.of(table), self._known(table)

@@ -7,27 +7,24 @@ from __future__ import annotations
 
 from cdc_core.engine.reading.batch import Batch
 from cdc_core.engine.reports import RoundReport
-from cdc_core.lake import Owner, ReadSpoolFiles, TypingPlan, in_groups
+from cdc_core.lake import DiscardedSpool, Owner, TypingPlan
 from cdc_core.lsn import Lsn
 from cdc_core.schema import TableId
-from cdc_core.spark import StartSession, parallelism, run_tasks
+from cdc_core.spark import StartSession
 
 
 class NoopSink:
     """A ``stream.Sink`` without tables."""
 
     def __init__(self, spark: StartSession, plan: TypingPlan, owner: Owner) -> None:
-        self._spark = spark
-        self._read = ReadSpoolFiles(plan, owner)
+        self._spool = DiscardedSpool(spark, plan, owner)
         self._to_lsn = Lsn(0)
 
     def append(self, batch: Batch | None, to_lsn: Lsn) -> None:
         """Decode and convert every row of the batch, then discard it."""
         self._to_lsn = to_lsn
         if batch is not None and batch.rows:
-            spark = self._spark()
-            groups = [[paths] for paths in in_groups(batch.paths(), parallelism(spark))]
-            run_tasks(spark, groups, _Discard(self._read), "decoding changes")
+            self._spool.decode(batch.paths())
 
     def merge(self) -> RoundReport:
         """Return an empty report: there are no tables."""
@@ -59,11 +56,3 @@ class NoopSink:
 
     def close(self) -> None:
         """Do nothing: there is no background work."""
-
-
-class _Discard:
-    def __init__(self, read: ReadSpoolFiles) -> None:
-        self._read = read
-
-    def __call__(self, paths: tuple[str, ...]) -> int:
-        return sum(batch.num_rows for batch in self._read(paths))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
-from cdc_core.engine import KafkaStatus, KafkaTopic
+from cdc_core.engine import KafkaStatus
 from cdc_core.errors import CdcError
 from cdc_core.events.format.outlet import EventOutlet
 from cdc_core.events.kafka.check import examine, stored_position
@@ -37,7 +36,7 @@ def kafka_findings(
 
 def kafka_status(options: KafkaOptions, prefix: str, slot: str, topics: Mapping[TableId, str]) -> KafkaStatus:
     """Return the connector's position in Kafka, and the topics of tables."""
-    return replace(_reached(options, prefix, slot), topics=tuple(KafkaTopic(*each) for each in topics.items()))
+    return _reached(options, prefix, slot).with_topics(topics)
 
 
 def _reached(options: KafkaOptions, prefix: str, slot: str) -> KafkaStatus:

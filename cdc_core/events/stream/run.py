@@ -23,7 +23,7 @@ from cdc_core.offsets import Delivered
 from cdc_core.postgres import HeartbeatAction, ReplicationStream, Source
 from cdc_core.schema import TableSchema
 from cdc_core.selection import MessageSelection, SelectionOptions
-from cdc_core.snapshot import BLOCKING, INITIAL, Notifier, SnapshotOptions, SnapshotStatus
+from cdc_core.snapshot import Notifier, SnapshotOptions, SnapshotStatus
 
 _MANY_ROWS = 200
 _SEGMENT_SECONDS = 0.2
@@ -69,14 +69,14 @@ class EnvelopeRun:
         marked.mark_durably(replace(marked.position, in_snapshot=True, makes_slot=makes_slot))
         time.sleep(self._snapshot.snapshot_delay_ms / 1000)
         names = ",".join(str(table.id) for table in tables)
-        self._notifier.notify(INITIAL, SnapshotStatus.STARTED, data_collections=names)
+        self._notifier.initial(SnapshotStatus.STARTED, data_collections=names)
         try:
             written = self._rows.write(tables, self._source.open_snapshot(), marked.output, {}, lambda: None)
         except BaseException:
-            self._notifier.notify(INITIAL, SnapshotStatus.ABORTED, data_collections=names)
+            self._notifier.initial(SnapshotStatus.ABORTED, data_collections=names)
             raise
         marked.mark_durably(replace(marked.position, in_snapshot=False, makes_slot=False))
-        self._notifier.notify(INITIAL, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
+        self._notifier.initial(SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
         time.sleep(self._snapshot.streaming_delay_ms / 1000)
         return written
 
@@ -88,12 +88,12 @@ class EnvelopeRun:
         described = {table.id: table for table in self._source.catalog.tables(conditions.__contains__)}
         tables = [described[name] for name in conditions if name in described]
         names = ",".join(str(table.id) for table in tables)
-        self._notifier.notify(BLOCKING, SnapshotStatus.STARTED, data_collections=names)
+        self._notifier.blocking(SnapshotStatus.STARTED, data_collections=names)
         opened = self._source.open_concurrent_snapshot()
         written = self._rows.write(tables, opened, marked.output, conditions, segments.tick)
         signals.blocking_done()
         marked.mark(replace(marked.position, progress=signals.progress.to_json()))
-        self._notifier.notify(BLOCKING, SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
+        self._notifier.blocking(SnapshotStatus.COMPLETED, data_collections=names, total_rows_scanned=written)
         return written
 
     def stream(

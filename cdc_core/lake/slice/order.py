@@ -12,6 +12,7 @@ An order is created once, in the driver, and is not changed. A task derives from
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cdc_core.lake.delta.data_file import DataFile
@@ -125,6 +126,24 @@ class SliceOrder:
     snapshot: SnapshotInForce = SnapshotInForce()
     append: SpoolFiles | WrittenFiles | None = None
     merge: MergeOrder | None = None
+
+    def merging(
+        self, to_lsn: int, *, has_backlog: bool, waiting: bool, recent: RecentChanges = NONE_RECENT
+    ) -> SliceOrder:
+        """Return the order that merges, too, up to ``to_lsn`` (``MergeOrder``)."""
+        return replace(self, merge=MergeOrder(to_lsn, has_backlog, waiting, recent=recent))
+
+    def appending(
+        self,
+        files: Iterable[tuple[int, str]],
+        rows: int,
+        reached: tuple[int | None, Position | None],
+        position: Position | None,
+        *,
+        only_inserts: bool,
+    ) -> SliceOrder:
+        """Return the order that appends spool files, too (``SpoolFiles``); ``reached`` is a ``Reached``'s fields."""
+        return replace(self, append=SpoolFiles(tuple(files), rows, Reached(*reached), position, only_inserts))
 
     @property
     def table(self) -> TableId:

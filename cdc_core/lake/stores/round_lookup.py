@@ -33,6 +33,11 @@ class ReadableVersion:
     path: str
     is_gone: bool = False
 
+    @property
+    def state_text(self) -> str:
+        """The state's value, "gone" for a version that existed."""
+        return "gone" if self.is_gone else self.state.value
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:

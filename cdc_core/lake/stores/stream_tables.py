@@ -33,7 +33,10 @@ _ANY = 2**62  # greater than any LSN
 
 
 class StreamTables:
-    """The tables of one connector's lake, each created by its first rows. For one thread, and the only active run."""
+    """The tables of one connector's lake, each created by its first rows. For one thread.
+
+    Only the active run appends rows.
+    """
 
     def __init__(self, paths: LakePaths, scope: str, history_minutes: int) -> None:
         self._paths, self._scope, self._history_minutes = paths, scope, history_minutes
@@ -57,22 +60,20 @@ class StreamTables:
         append_changes(log, rows, self._scope, table.id, _reached(rows, open_lsn))
         maintain_after(log, since, minutes)
 
+    def last_row(self, table: StreamTable) -> tuple[int, datetime | None] | None:
+        """Return the LSN of a table's last row, and when the source committed it; None without a row. For any thread.
 
-def last_row(table: StreamTable, paths: LakePaths, scope: str) -> tuple[int, datetime | None] | None:
-    """Return the LSN of a table's last row, and when the source committed it; None without a row.
+        Raises UnreadableError if the folder is of another program, or lacks files.
+        """
+        opened = open_complete(table.path(self._paths))
+        end = changelog_position(opened, self._scope, table.id)
+        if opened is None or end is None:
+            return None
+        return end.commit_lsn, commit_time(EpochRows.of(opened, self._scope), end.commit_lsn)
 
-    Raises UnreadableError if the folder is of another program, or lacks files.
-    """
-    opened = open_complete(table.path(paths))
-    end = changelog_position(opened, scope, table.id)
-    if opened is None or end is None:
-        return None
-    return end.commit_lsn, commit_time(EpochRows.of(opened, scope), end.commit_lsn)
-
-
-def expire_rows(table: StreamTable, paths: LakePaths, scope: str, now_us: int, days: int) -> None:
-    """Delete rows older than ``days``, which nothing reads again; may be repeated."""
-    expire_changes(table.path(paths), scope, table.id, _ANY, now_us, days)
+    def expire(self, table: StreamTable, now_us: int, days: int) -> None:
+        """Delete rows older than ``days``, which nothing reads again; may be repeated."""
+        expire_changes(table.path(self._paths), self._scope, table.id, _ANY, now_us, days)
 
 
 def _reached(rows: pa.Table, open_lsn: int | None) -> Reached:

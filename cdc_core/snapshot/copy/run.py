@@ -47,7 +47,7 @@ from cdc_core.snapshot.copy.commit import TableCommits, record_schema_versions
 from cdc_core.snapshot.copy.description import Describer, TableDescription
 from cdc_core.snapshot.copy.range_tracker import RangeTracker
 from cdc_core.snapshot.copy.reading import TableRead, read_ranges
-from cdc_core.snapshot.copy.settings import SnapshotSettings, parallel_ranges
+from cdc_core.snapshot.copy.settings import SnapshotSettings
 from cdc_core.snapshot.copy.table_plan import RangeLimits, TablePlan, plan_tables
 from cdc_core.snapshot.copy.table_results import TableResults
 from cdc_core.snapshot.copy.task import CopyRanges, RangeResult
@@ -200,7 +200,7 @@ class SnapshotRun:
         ``concurrent``: with rounds running, one fewer than Spark has cores, so that their tasks are scheduled too.
         """
         room = parallelism(self._spark)
-        parallel_jobs = parallel_ranges(self._settings.threads, self._settings.options.snapshot_max_threads, room)
+        parallel_jobs = self._settings.options.parallel_ranges(self._settings.threads, room)
         return max(1, min(parallel_jobs, room - 1)) if concurrent else parallel_jobs
 
     def _taken(

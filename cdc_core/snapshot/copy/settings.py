@@ -41,11 +41,3 @@ class SnapshotSettings:
     def may_resume(self) -> bool:
         """Whether an interrupted snapshot may be continued with these settings."""
         return not self.reads and not self.has_features
-
-
-def parallel_ranges(threads: int, max_threads: int, task_slots: int) -> int:
-    """Return how many ranges are read at a time: wal2lake.snapshot.threads (0: one for each of Spark's task slots).
-
-    snapshot.max.threads if that is larger.
-    """
-    return max(threads or task_slots, max_threads)

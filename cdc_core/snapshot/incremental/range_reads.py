@@ -21,8 +21,8 @@ from typing import Any
 from cdc_core import failpoints
 from cdc_core.connector_threads import ConnectorThreadPool
 from cdc_core.errors import CdcError, InvariantError, LockedError
-from cdc_core.lake import LakePaths, LakeTable, RangePlan, RangePlans, StagedFile, StagedRows, epoch_of
-from cdc_core.postgres import Catalog
+from cdc_core.lake import LakePaths, LakeTable, RangePlan, RangePlans, StagedFile, StagedRows, TypingPlan, epoch_of
+from cdc_core.postgres import Catalog, ConnectionString
 from cdc_core.schema import TableId, TableSchema, streamed
 from cdc_core.snapshot.incremental.bounds import Bound, proven_floor, take_bound
 from cdc_core.snapshot.incremental.chunk import ChunkQuery
@@ -32,6 +32,7 @@ from cdc_core.snapshot.incremental.reader import ChunkReader
 from cdc_core.snapshot.incremental.staged import RangeFacts, RangeToRead
 from cdc_core.snapshot.incremental.window import is_unaltered
 from cdc_core.snapshot.notifications import ScanStatus
+from cdc_core.snapshot.options import SnapshotOptions
 from cdc_core.snapshot.unsent import UnsentChanges, published_as
 from cdc_core.spark import StartSession, run_tasks
 
@@ -79,6 +80,21 @@ class RangeReader:
     threads: Callable[[], int]
     rows_per_range: int
     statement_of: Callable[[TableId], str | None]
+
+    @classmethod
+    def of(
+        cls,
+        spark: StartSession,
+        plan: TypingPlan,
+        connection: ConnectionString,
+        staged: str,
+        options: SnapshotOptions,
+        rows_per_range: int,
+        threads: Callable[[], int],
+    ) -> RangeReader:
+        """Return what reads with the ``options``, and writes to the table ``staged``."""
+        work = ReadRange(plan, connection, staged, options.snapshot_lock_timeout_ms)
+        return cls(spark, work, threads, rows_per_range, options.statement_of)
 
 
 class RangeReads:
