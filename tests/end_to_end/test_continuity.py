@@ -135,6 +135,14 @@ def copied(source: Path, target: Path) -> Path:
     return target
 
 
+def restored(backup: Path, server: Cluster) -> None:
+    """Stop the server, and start it with the data of a backup."""
+    server.halt()
+    shutil.rmtree(server.data)
+    copied(backup, server.data)
+    server.restart()
+
+
 @pytest.fixture
 def own() -> Iterator[list[Cluster]]:
     """Servers of this test, stopped at its end."""
@@ -350,10 +358,7 @@ def test_a_restored_backup(program: Program, tmp_path: Path, own: list[Cluster])
     shop.runs()
 
     # Restored with the slot in it: the WAL ends below what the lake holds.
-    server.halt()
-    shutil.rmtree(server.data)
-    copied(backup, server.data)
-    server.restart()
+    restored(backup, server)
     shop.refused_and_told("restored from a backup")
     # It grows past that: other transactions are where the lake's were.
     for _ in range(3):
@@ -366,10 +371,7 @@ def test_a_restored_backup(program: Program, tmp_path: Path, own: list[Cluster])
     shop.runs()
 
     # Once more, and no transaction comes: the end of the WAL passes the lake's position in silence.
-    server.halt()
-    shutil.rmtree(server.data)
-    copied(backup, server.data)
-    server.restart()
+    restored(backup, server)
     for _ in range(5):
         shop.sql("create table if not exists other (id int); insert into other values (1)")
         shop.sql("select pg_switch_wal()")
@@ -382,10 +384,7 @@ def test_a_restored_backup(program: Program, tmp_path: Path, own: list[Cluster])
     server.restart()
     shop.change()
     program.killed_at(failpoints.BEFORE_CONFIRM, shop.file())
-    server.halt()
-    shutil.rmtree(server.data)
-    copied(later, server.data)
-    server.restart()
+    restored(later, server)
     for _ in range(3):
         shop.change()
         shop.sql("select pg_switch_wal()")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -380,18 +381,25 @@ DESCRIPTION_DIFFERS = (
 )
 
 
-def test_the_storage_stamp_is_another_one_when_values_may_differ(each_pg: Cluster) -> None:
-    database = each_pg.database("stamps")
-    with each_pg.connect(database) as session:
+@contextmanager
+def with_moods(cluster: Cluster, name: str) -> Iterator[Connection]:
+    """A session of a database with tables for these statements, all but ``parted_b``."""
+    database = cluster.database(name)
+    with cluster.connect(database) as session:
         session.autocommit = True
         run(
             session,
             "create type mood as enum ('sad', 'ok')",
             "create table t (id int primary key, n int, m mood)",
             "create table parted (id int, n int) partition by list (id)",
-            "create table parted_b (id int, n int)",
             "create table parted_c (id int, n int)",
         )
+        yield session
+
+
+def test_the_storage_stamp_is_another_one_when_values_may_differ(each_pg: Cluster) -> None:
+    with with_moods(each_pg, "stamps") as session:
+        run(session, "create table parted_b (id int, n int)")
         catalog = Catalog(session)
         oids = [table_of(session, name).oid for name in ("t", "parted")]
         run(session, "alter table parted attach partition parted_b for values in (2)")
@@ -408,18 +416,8 @@ def test_the_storage_stamp_is_another_one_when_values_may_differ(each_pg: Cluste
 
 @pytest.mark.parametrize("publication", ["", "p"])
 def test_the_stamp_of_the_marks_is_another_one_when_the_fingerprints_are(each_pg: Cluster, publication: str) -> None:
-    database = each_pg.database("marks")
-    with each_pg.connect(database) as session:
-        session.autocommit = True
-        run(
-            session,
-            "create type mood as enum ('sad', 'ok')",
-            "create table t (id int primary key, n int, m mood)",
-            "create table parted (id int, n int) partition by list (id)",
-            "create table parted_b partition of parted for values in (2)",
-            "create table parted_c (id int, n int)",
-            "create publication p for table t",
-        )
+    with with_moods(each_pg, "marks") as session:
+        run(session, "create table parted_b partition of parted for values in (2)", "create publication p for table t")
         catalog = Catalog(session, publication)
         oids = [table_of(session, name).oid for name in ("t", "parted")]
         stamp, marks = catalog.marks_stamp(oids), catalog.fingerprints(oids)

@@ -121,6 +121,18 @@ class Twins:
     def merge(self) -> list[SliceOutcome]:
         return [one.task(one.order(self.source.lsn)) for one in self.tables]
 
+    def assert_equal(self, *positions: str) -> None:
+        """The contents of both tables, with the columns ``positions``, are equal."""
+        parts, whole = (one.contents(*positions) for one in self.tables)
+        assert parts == whole
+
+    def merge_alike(self, *positions: str) -> None:
+        """Merge both, with equal outcomes and contents."""
+        parts, whole = self.merge()
+        assert parts.error is None and parts.applied is not None and whole.applied is not None
+        assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
+        self.assert_equal(*positions)
+
 
 @pytest.mark.parametrize("keyless", [False, True])
 def test_inserts_in_parts_are_one_commit_of_files_in_stream_order(tmp_path: Path, keyless: bool) -> None:
@@ -148,11 +160,7 @@ def test_the_parts_are_applied_one_after_another(
     twins.change(1, 300, only_inserts=True)
     twins.merge()
     twins.change(2, 400)
-    parts, whole = twins.merge()
-    assert parts.error is None and parts.applied is not None and whole.applied is not None
-    assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
-    positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
-    assert twins.tables[0].contents(*positions) == twins.tables[1].contents(*positions)
+    twins.merge_alike(*(("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()))
     assert not any(one.held(one.lake).has_deletion_vectors for one in twins.tables)
     assert not caplog.records, "it was divided"
     assert not list(tmp_path.rglob("*.buckets"))
@@ -265,7 +273,7 @@ def test_a_task_that_is_executed_twice_counts_once(
     monkeypatch.setattr(ShareTask, "__call__", twice)
     parts, whole = twins.merge()
     assert parts.error is None and whole.error is None and len(attempts) >= 3
-    assert twins.tables[0].contents() == twins.tables[1].contents()
+    twins.assert_equal()
     mine, theirs = twins.quarantined
     assert mine == theirs and mine
     held = {file.path for file in twins.tables[0].held(twins.tables[0].lake).files}
@@ -294,7 +302,7 @@ def test_rows_that_another_writer_moved_before_the_commit_are_sought_again(
     monkeypatch.setattr(ShareTask, "__call__", then_moved)
     parts, whole = twins.merge()
     assert parts.error is None and whole.error is None and len(calls) > 3
-    assert twins.tables[0].contents() == twins.tables[1].contents()
+    twins.assert_equal()
 
 
 def test_who_is_overtaken_again_and_again_leaves_it_to_the_next_round(
@@ -340,10 +348,7 @@ def test_a_slice_that_cannot_be_divided_is_merged_as_a_whole(tmp_path: Path) -> 
     twins.change(1, 300, only_inserts=True)
     twins.merge()
     twins.change(2, 400)
-    parts, whole = twins.merge()
-    assert parts.error is None and parts.applied is not None and whole.applied is not None
-    assert replace(parts.applied, version=0) == replace(whole.applied, version=0)
-    assert twins.tables[0].contents() == twins.tables[1].contents()
+    twins.merge_alike()
 
 
 @pytest.mark.parametrize("keyless", [False, True])
@@ -391,7 +396,7 @@ def test_files_with_deletion_vectors_are_rewritten_and_replaced_like_others(
         assert kind != "truncate" or parts.applied.deleted == before
         assert plain(twins.tables[0].rows) == plain(twins.source.rows)
     else:
-        assert twins.tables[0].contents() == twins.tables[1].contents()
+        twins.assert_equal()
 
 
 @pytest.mark.parametrize("kind", ["inserts", "changes", "truncate"])
@@ -411,7 +416,7 @@ def test_each_part_keeps_the_quarantine_of_the_others(tmp_path: Path, keyless: b
     assert mine == theirs and len(mine) > 10
     assert quarantined(parts) == quarantined(whole) == QuarantineReport(len(mine))
     positions = ("__commit_lsn", "__tx_index", "__commit_ts") if keyless else ()
-    assert twins.tables[0].contents(*positions) == twins.tables[1].contents(*positions)
+    twins.assert_equal(*positions)
 
 
 @pytest.mark.parametrize("mode", list(DeleteMode))
@@ -444,7 +449,7 @@ def test_parts_mark_rows_as_the_whole_does(tmp_path: Path, mode: DeleteMode) -> 
         assert (mine.events, mine.inserted, mine.updated, mine.deleted) == (
             *(theirs.events, theirs.inserted, theirs.updated, theirs.deleted),
         )
-        assert twins.tables[0].contents() == twins.tables[1].contents()
+        twins.assert_equal()
         if mode is DeleteMode.HARD:
             assert plain(twins.tables[0].rows) == plain(twins.source.rows)
     assert all(one.held(one.lake).has_deletion_vectors for one in twins.tables)

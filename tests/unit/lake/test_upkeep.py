@@ -135,6 +135,14 @@ def merger(folder: Path) -> OneTable:
     return one
 
 
+def with_content(folder: Path) -> tuple[SourceTable, OneTable]:
+    """A source, and its table with the same rows."""
+    source, one = SourceTable(5, 100), merger(folder)
+    source.next_transaction(300, only_inserts=True)
+    one.snapshot(1, source.snapshot())
+    return source, one
+
+
 def upkeep_task(one: OneTable) -> UpkeepTask:
     return UpkeepTask(one.run, one.writer.index, one.writer.index_max_bytes)
 
@@ -143,9 +151,7 @@ def upkeep_task(one: OneTable) -> UpkeepTask:
 def test_long_passes_are_left_to_a_task_beside_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_AT_ONCE_BYTES", 0)
     monkeypatch.setattr(ways, "MARK_BYTES", 0)
-    source, one = SourceTable(5, 100), merger(tmp_path)
-    source.next_transaction(300, only_inserts=True)
-    one.snapshot(1, source.snapshot())
+    source, one = with_content(tmp_path)
     order = UpkeepOrder(one.lake, TABLE.row_key)
     passes = 0
     for _ in range(40):
@@ -170,24 +176,23 @@ def test_long_passes_are_left_to_a_task_beside_the_rounds(tmp_path: Path, monkey
 def test_short_passes_are_made_by_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_WORN_BYTES", 0)
     monkeypatch.setattr(ways, "MARK_BYTES", 0)
-    source, one = SourceTable(5, 100), merger(tmp_path)
-    source.next_transaction(300, only_inserts=True)
-    one.snapshot(1, source.snapshot())
+    source, one = with_content(tmp_path)
+    has_marks = False
     for _ in range(25):
         one.append(source.next_transaction(20), source.lsn)
         assert one.merge(source.lsn, token=1).upkeep == ()
         files = one.held(one.lake).files
         assert not worn(files) and len(files) <= 24
+        has_marks |= any(file.live < file.rows for file in files)
     assert plain(one.rows) == plain(source.rows)
-    assert any(file.live < file.rows for file in files)
+    # Which round compacts the table depends on its path.
+    assert has_marks
 
 
 @pytest.mark.slow
 def test_small_worn_files_are_left_to_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "MARK_BYTES", 0)
-    source, one = SourceTable(5, 100), merger(tmp_path)
-    source.next_transaction(300, only_inserts=True)
-    one.snapshot(1, source.snapshot())
+    source, one = with_content(tmp_path)
     begun, was_worn = one.held(one.lake).version, False
     for _ in range(30):
         one.append(source.next_transaction(20), source.lsn)
