@@ -1,5 +1,7 @@
 """The tables of the stream's own: rows once, the columns as declared, and expiry as of changelogs."""
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 
 from cdc_core.lake.maintenance.retention import DAY_US, expire_changes
@@ -44,3 +46,14 @@ def test_rows_are_appended_once_in_any_division_and_expire_like_changes(tmp_path
     assert lsns(paths) == [2, 5, 11, 12, 30]
     assert expire_changes(MESSAGES.path(paths), "slot@1", MESSAGES.id, 2**62, 4 * DAY_US, 2) is not None
     assert lsns(paths) == [2, 30]
+
+
+def test_rows_expire_by_their_age_and_the_last_one_is_known(tmp_path):
+    paths = LakePaths(str(tmp_path), "shop")
+    tables = StreamTables(paths, "slot", 15)
+    assert tables.last_row(MESSAGES) is None
+    tables.append(messages((9, 5, 1), (30, 30, 4)), None)
+    assert tables.last_row(MESSAGES) == (30, datetime(1970, 1, 5, tzinfo=UTC))
+    tables.expire(MESSAGES, 4 * DAY_US, 2)
+    tables.expire(MESSAGES, 4 * DAY_US, 2)
+    assert lsns(paths) == [30]
