@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -29,10 +30,11 @@ from cdc_core.lake.apply.changes import apply, prepare
 from cdc_core.lake.apply.ways import MARK_BYTES, Ways
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import positions_in
-from cdc_core.lake.maintenance.compaction import maintain_behind, maintain_briefly
+from cdc_core.lake.maintenance.compaction import maintain_behind, maintain_briefly, moved_at_once
 from cdc_core.lake.schema.lake_schema import changelog_properties, lake_properties
 
-MARK_ABOVE = {"rewritten": None, "marked": 0, "as a run decides": MARK_BYTES}
+AS_A_RUN = "as a run decides"
+MARK_ABOVE = {"rewritten": None, "marked": 0, AS_A_RUN: MARK_BYTES}
 KINDS = ("data", "vectors", "log", "changelog")
 _HISTORY = 15
 _STAMP_EVERY = 25
@@ -86,7 +88,8 @@ def measure(folder: Path, way: str, rows: int, rounds: int, count: int, seconds:
     lake.commit(definition=lake.definition.with_properties(lake_properties(_HISTORY)))
     changelog: DeltaTable | None = None
     above = MARK_ABOVE[way]
-    ways = Ways(above, positions_in(str(folder / "index"), 1 << 30))
+    moved = partial(moved_at_once, lake) if way == AS_A_RUN else None
+    ways = Ways(above, positions_in(str(folder / "index"), 1 << 30), moved=moved)
     clock = Clock()
     for turn in range(rounds):
         clocks.turn(turn)

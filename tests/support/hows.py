@@ -1,4 +1,7 @@
-"""The ways in which a slice is applied to a table in memory: files rewritten, rows marked, keys found by an index."""
+"""The ways in which a slice is applied to a table in memory.
+
+Files are rewritten, rows are marked, rows are marked in some files and the others moved, keys are found by an index.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from cdc_core.lake.apply.ways import REWRITE, Ways
 from cdc_core.lake.index.key_positions import KeyPositions
 from tests.support.content import MemoryContent
 
-HOWS = ("rewrite", "mark", "index", "mixed")
+HOWS = ("rewrite", "mark", "move", "index", "mixed")
 
 
 @cache
@@ -35,4 +38,6 @@ def ways_of(how: str, chance: random.Random, content: MemoryContent) -> Ways:
     if how == "mixed":
         sizes = [0, *(file.size for file in content.files)]
         return Ways(chance.choice(sizes) if chance.random() < 0.8 else None)
+    if how == "move":
+        return Ways(0, moved=lambda marked: {each.file.path for each in marked if chance.random() < 0.5})
     return {"rewrite": REWRITE, "mark": Ways(0), "index": Ways(0, _positions())}[how]

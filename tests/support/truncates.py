@@ -31,7 +31,7 @@ def applied(content: Content, changes: Changes, rows: pa.Table, ways: Ways) -> R
     at = truncation_of(in_order(rows.filter(pa.array(is_op(rows, "t")))))
     if at is None or mode_of(content.schema.names) is DeleteMode.HARD:
         return apply(content, changes, ways=ways)
-    effect = apply(content, changes, ways=replace(ways, mark_above=-1))
+    effect = apply(content, changes, ways=replace(ways, mark_above=-1, moved=None))
     marks, more = {marks.file.path: marks for marks in effect.marked}, list[EndedRows]()
     for file in content.files:
         if not file.is_history:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, compress
 
 import numpy as np
 import pyarrow as pa
@@ -65,11 +66,17 @@ def effect(
 ) -> tuple[list[DataFile], list[MarkedRows], Iterator[pa.Table]]:
     """Return the files removed, the rows marked, and the rows written; ``fresh`` are rows that take no other's place.
 
-    Rewritten rows stay with those of their file; where rows are marked, all new ones are written together.
+    Rewritten rows stay with those of their file; where rows are marked, all new ones are written together, with the
+    other rows of files that are moved (``Ways.moved``).
     """
     files = [touched_file.file for touched_file in touched]
     if ways.marks(files):
-        return [], marks_of(touched), _appended(content, touched, fresh, file_bytes)
+        marked, moved = _moved_apart(touched, ways)
+        return (
+            [touched_file.file for touched_file in moved],
+            marks_of(marked),
+            _appended(content, marked, moved, fresh, file_bytes),
+        )
     return files, [], _rewritten(content, touched, fresh, file_bytes)
 
 
@@ -133,13 +140,36 @@ def _are_large(touched: Sequence[TouchedFile]) -> bool:
     return any(has_large_rows(touched_file.file) for touched_file in touched)
 
 
-def _appended(content: Content, touched: Sequence[TouchedFile], fresh: pa.Table, file_bytes: int) -> Iterator[pa.Table]:
-    if _are_large(touched):  # not together: what rows keep of the old ones is not part of the slice
-        yield from new_rows(content, touched)
+def _moved_apart(touched: Sequence[TouchedFile], ways: Ways) -> tuple[Sequence[TouchedFile], Sequence[TouchedFile]]:
+    """Divide files into those of which rows are marked, and those that are moved; large rows are not moved."""
+    paths = () if ways.moved is None or _are_large(touched) else ways.moved(marks_of(touched))
+    if not paths:
+        return touched, ()
+    is_moved = [touched_file.file.path in paths for touched_file in touched]
+    return list(compress(touched, (not moved for moved in is_moved))), list(compress(touched, is_moved))
+
+
+def _appended(
+    content: Content,
+    marked: Sequence[TouchedFile],
+    moved: Sequence[TouchedFile],
+    fresh: pa.Table,
+    file_bytes: int,
+) -> Iterator[pa.Table]:
+    if _are_large(marked):  # not together: what rows keep of the old ones is not part of the slice
+        yield from new_rows(content, marked)
         yield from parts_of(fresh, content.files, file_bytes)
         return
-    rows = joined(content, [*new_rows(content, touched), fresh])
+    again = (_written_again(content, touched_file) for touched_file in moved)
+    rows = joined(content, [*chain.from_iterable(again), *new_rows(content, marked), fresh])
     yield from parts_of(rows, content.files, file_bytes)
+
+
+def _written_again(content: Content, touched_file: TouchedFile) -> list[pa.Table]:
+    """Return the rows of a file that stay, and those that take the places of others."""
+    stays, at = without_places(content, touched_file)
+    puts = next_states(content, touched_file, at)
+    return [stays] if puts is None else [stays, puts]
 
 
 def _rewritten(
@@ -148,11 +178,8 @@ def _rewritten(
     host = host_of([touched_file.file for touched_file in touched], fresh, file_bytes)
 
     def rewritten(touched_file: TouchedFile) -> pa.Table:
-        stays, at = without_places(content, touched_file)
-        puts = next_states(content, touched_file, at)
-        return joined(
-            content, [stays, *([] if puts is None else [puts]), *([fresh] if touched_file.file is host else [])]
-        )
+        added = [fresh] if touched_file.file is host else []
+        return joined(content, [*_written_again(content, touched_file), *added])
 
     for out in _made(touched, rewritten):
         if out.num_rows:

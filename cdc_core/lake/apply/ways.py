@@ -4,13 +4,14 @@
     merge on read   the row's position is marked, and only the row's new state is written; costs what the changes cost
 
 Which of them a slice takes follows from the size of the files that have a changed row. The smallest tables are
-rewritten: that costs little, readers need no support for deletion vectors, and the files stay few.
+rewritten: that costs little, readers need no support for deletion vectors, and the files stay few. Of other tables a
+small file is rewritten when it has many marks: its other rows are written with the new ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from cdc_core.arrays import Ints
 from cdc_core.lake.delta.candidates import Content
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.index.key_positions import Hits
 from cdc_core.lake.rows.row_keys import KeyIndex
 
@@ -46,6 +47,7 @@ class Ways:
     """What may be done. ``mark_above``: bytes of touched files above which rows are marked; None if they may not be.
 
     ``positions``: used where the files that may have a changed row are larger than MARK_BYTES; None to read keys.
+    ``moved``: returns the paths of files whose other rows are written with the new ones, instead of marking some.
     ``index_seconds``: how long a slice may take to make indexes; then ``locate`` raises IndexesMissingError.
     ``most_rows``: of those that keep values of rows at other keys, how many are made at a time, where rows are marked
     in any case; None for all.
@@ -54,6 +56,7 @@ class Ways:
     mark_above: int | None = None
     positions: Positions | None = None
     index_seconds: float = math.inf
+    moved: Callable[[Sequence[MarkedRows]], Collection[str]] | None = None
     most_rows: int | None = None
 
     def marks(self, touched: Sequence[DataFile]) -> bool:

@@ -14,13 +14,13 @@ would make each round slower than the one before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from cdc_core.lake.delta.data_file import DataFile
+from cdc_core.lake.delta.data_file import DataFile, MarkedRows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.maintenance.cleaning import clean
 from cdc_core.lake.maintenance.moving import MovedPart, move
-from cdc_core.lake.maintenance.wear import PASS_BYTES, worn, worn_parts
+from cdc_core.lake.maintenance.wear import PASS_BYTES, is_worn, worn, worn_parts
 from cdc_core.lake.schema.lake_schema import phase
 
 _SMALLEST = _WORN_BYTES = 64 << 10
@@ -146,6 +146,20 @@ def maintain_briefly(table: DeltaTable, since: int, history_minutes: int, key: S
     return waits
 
 
+def moved_at_once(table: DeltaTable, marked: Sequence[MarkedRows]) -> Collection[str]:
+    """Return the paths of files of which a commit is to move the other rows, instead of marking these.
+
+    They are those that ``maintain_briefly`` would move after it, in a data file and a log entry more. A change feed is
+    made of the rows that leave their files, so there it is only the marked ones that leave.
+    """
+    if table.definition.feeds_changes:
+        return ()
+    due = [marks.file for marks in marked if is_worn(marks.file, len(marks.places)) and _has_others(marks)]
+    if not any(file.size >= _WORN_BYTES for file in due) or not _is_brief(due):
+        return ()
+    return {file.path for file in due} if sum(map(table.bytes_in_memory, due)) <= _MEMORY_BYTES else ()
+
+
 def maintain_behind(table: DeltaTable, key: Sequence[str] = ()) -> bool:
     """Make one pass beside the rounds that change the table; returns whether another one is due.
 
@@ -153,6 +167,10 @@ def maintain_behind(table: DeltaTable, key: Sequence[str] = ()) -> bool:
     """
     done = bool(compact(table, _MIN, key=key)) or renew(table, key=key)
     return done and (passable(table) or bool(_worn(table)))
+
+
+def _has_others(marks: MarkedRows) -> bool:
+    return len(marks.places) < marks.file.live
 
 
 def _enough(table: DeltaTable, since: int) -> int:

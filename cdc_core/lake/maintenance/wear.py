@@ -27,8 +27,13 @@ _MEMORY_BYTES = 128 << 20
 
 def worn(files: Sequence[DataFile]) -> list[DataFile]:
     """Return the files that are due, those with the largest share of marked rows first."""
-    due = [file for file in files if file.vector is not None and _share(file) >= _due(file)]
+    due = [file for file in files if file.vector is not None and is_worn(file)]
     return sorted(due, key=_share, reverse=True)
+
+
+def is_worn(file: DataFile, more: int = 0) -> bool:
+    """Whether so many rows of a file are marked, or will be with ``more`` of them, that its other rows are due."""
+    return _share(file, more) >= _due(file)
 
 
 def worn_parts(table: DeltaTable, files: Sequence[DataFile], pass_bytes: int) -> list[MovedPart]:
@@ -63,8 +68,8 @@ def _first(table: DeltaTable, file: DataFile, portion: float, memory: int) -> Mo
     return MovedPart(file) if parts < 2 else MovedPart(file, int(places[0]), int(places[count]))
 
 
-def _share(file: DataFile) -> float:
-    return 1 - file.live / file.rows if file.rows else 0.0
+def _share(file: DataFile, more: int = 0) -> float:
+    return 1 - (file.live - more) / file.rows if file.rows else 0.0
 
 
 def _due(file: DataFile) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from cdc_core.lake.delta.row_copies import copies_in
 from cdc_core.lake.delta.row_count import held_rows
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index.key_positions import KeyPositions, positions_in
+from cdc_core.lake.maintenance.compaction import moved_at_once
 from cdc_core.lake.options import LakeOptions
 from cdc_core.lake.positions import check_epoch, chunk_writes_app, merge_app
 from cdc_core.lake.reduce.row_states import Truncation
@@ -165,7 +167,8 @@ class LakeWriter:
         the whole slice (``commit_shares``).
         """
         self._use_copies(lake)
-        effect = apply(lake, changes, ways=replace(self._ways(lake), mark_above=_ALWAYS, most_rows=most_rows))
+        ways = replace(self._ways(lake), mark_above=_ALWAYS, moved=None, most_rows=most_rows)
+        effect = apply(lake, changes, ways=ways)
         files, at_hand = self._files(lake, merge, effect)
         feed = change_files(lake, files, (), effect.marked, merge.table.row_key, at_hand)
         return WrittenPart(effect, tuple(files), tuple(feed or ()))
@@ -226,7 +229,7 @@ class LakeWriter:
     def _ways(self, lake: DeltaTable) -> Ways:
         """Return how rows may leave their files, and how they are located."""
         mark_above = min(MARK_BYTES, self.rewrite_max_bytes) if self.features.marks_rows(lake) else None
-        return Ways(mark_above, self._positions())
+        return Ways(mark_above, self._positions(), moved=partial(moved_at_once, lake))
 
     def _use_copies(self, lake: DeltaTable) -> None:
         """Have the rows before changes, which only a change feed needs whole, read from copies of their files."""
@@ -242,7 +245,8 @@ class LakeWriter:
         Also returns the rows of files by their paths, as far as a change feed needs them and they are few.
         """
         files, key, positions = list[DataFile](), merge.table.row_key, self._positions()
-        is_indexed, at_hand = bool(effect.marked) and uses_index(lake.files), dict[str, pa.Table]()
+        leave = bool(effect.marked or effect.removed)
+        is_indexed, at_hand = leave and uses_index(lake.files), dict[str, pa.Table]()
         room = _HELD_BYTES if lake.definition.feeds_changes else 0
         for rows in effect.rows:
             files.append(lake.write(rows))

@@ -68,11 +68,12 @@ def merge(lake: DeltaTable, rows: pa.Table, ways: Ways) -> None:
     lake.commit([lake.write(each) for each in effect.rows], effect.removed, marked=effect.marked)
 
 
-WAYS = [Ways(), Ways(mark_above=0)]
+MOVED = Ways(mark_above=0, moved=lambda marked: {each.file.path for each in marked})
+WAYS = [Ways(), Ways(mark_above=0), MOVED]
 SLICE = changes(("u", 1, 10), ("d", 4, 11), ("c", 9, 12))
 
 
-@pytest.mark.parametrize("ways", WAYS, ids=["rewritten", "marked"])
+@pytest.mark.parametrize("ways", WAYS, ids=["rewritten", "marked", "moved"])
 @pytest.mark.parametrize("mode", list(DeleteMode))
 def test_updated_rows_keep_their_ids_and_others_their_versions(tmp_path: Path, mode: DeleteMode, ways: Ways) -> None:
     lake = tracked(tmp_path / "t", mode)

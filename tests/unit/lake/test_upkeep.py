@@ -8,10 +8,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from cdc_core.errors import LakeError
 from cdc_core.lake.apply import ways
+from cdc_core.lake.delta.data_file import MarkedRows
+from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.index import key_positions
 from cdc_core.lake.maintenance import compaction
 from cdc_core.lake.maintenance.wear import worn
@@ -187,6 +191,63 @@ def test_short_passes_are_made_by_the_round(tmp_path: Path, monkeypatch: pytest.
     assert plain(one.rows) == plain(source.rows)
     # Which round compacts the table depends on its path.
     assert has_marks
+
+
+@pytest.mark.slow
+def test_the_commit_that_wears_a_file_moves_its_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_WORN_BYTES", 0)
+    monkeypatch.setattr(ways, "MARK_BYTES", 0)
+    monkeypatch.setattr(write, "_INDEX_SECONDS", 0.0)
+    source, one = SourceTable(5, 100), merger(tmp_path)
+    source.next_transaction(300, only_inserts=True)
+    one.snapshot(1, source.snapshot())
+    begun = one.held(one.lake).version
+    for number in range(25):
+        # The first one moves the only file, so that no row is marked.
+        one.append(source.next_transaction(20 if number else 200), source.lsn)
+        outcome = one.merge(source.lsn, token=1)
+        if outcome.waits:
+            assert not number, "files of merges have an index"
+            assert not upkeep_task(one)(outcome.upkeep[0]).has_more
+            outcome = one.merge(source.lsn, token=1)
+        held = one.held(one.lake)
+        assert not worn(held.files) and len(held.files) <= 16
+    # A commit a round, one that allows marks, and few compactions; moves of their own would be some twenty more.
+    assert held.version - begun <= 25 + 1 + 2
+    assert plain(one.rows) == plain(source.rows)
+    assert any(file.live < file.rows for file in held.files)
+
+
+def test_which_files_are_moved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_WORN_BYTES", 0)
+    table = DeltaTable.create(str(tmp_path / "t"), pa.schema([("id", pa.int64())]), {})
+    table.commit([table.write(pa.table({"id": list(range(first, first + 100))})) for first in (0, 100)])
+
+    def moved(first: int, second: int) -> list[bool]:
+        files = sorted(table.files, key=lambda file: file.minimum["id"])
+        marked = [MarkedRows(file, np.arange(count)) for file, count in zip(files, (first, second), strict=True)]
+        paths = compaction.moved_at_once(table, marked)
+        return [each.file.path in paths for each in marked]
+
+    assert moved(11, 20) == [False, True]
+    assert moved(20, 20) == [True, True]
+    assert moved(99, 100) == [True, False], "a file without rows is removed"
+    table.enable_vectors()
+    first = min(table.files, key=lambda file: file.minimum["id"])
+    table.commit(marked=[MarkedRows(first, np.arange(90, 99))])
+    assert moved(11, 11) == [True, False], "rows that are marked already count"
+    size = max(file.size for file in table.files)
+    with monkeypatch.context() as patched:
+        patched.setattr(compaction, "_AT_ONCE_BYTES", size + 1)
+        assert moved(20, 20) == [False, False], "both are too large for a round"
+        assert moved(20, 1) == [True, False]
+        patched.setattr(compaction, "_MEMORY_BYTES", 1)
+        assert moved(20, 1) == [False, False]
+    with monkeypatch.context() as patched:
+        patched.setattr(compaction, "_WORN_BYTES", size + 1)
+        assert moved(20, 20) == [False, False], "small ones are left to compaction"
+    table.commit(definition=table.definition.with_change_feed())
+    assert moved(20, 20) == [False, False]
 
 
 @pytest.mark.slow
