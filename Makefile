@@ -61,6 +61,9 @@ test-stores: servers ## Test kills, merges and lost answers with real servers of
 test-debezium: servers ## Test the way from a real Debezium and back (downloads its jars, 200 MB, the first time)
 	@WAL2LAKE_DEBEZIUM=.wal2lake/peer $(BIN)/python -m pytest -q -m debezium tests/debezium
 
+test-rules: ## Check the alert rules by promtool (builds it the first time, if it is not installed: needs Go, three CPU minutes)
+	@tools/check_rules.sh
+
 fuzz: $(STAMP) ## Read a million mutated messages, COPY lines and values (FUZZ_INPUTS=…); an input read wrongly is kept
 	@$(BIN)/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
 
@@ -113,5 +116,5 @@ bench-peer: $(STAMP) ## Snapshots compared to COPY and to Debezium's engine (ROW
 clean: ## Remove generated files (not .venv)
 	@rm -rf .wal2lake spark-warehouse metastore_db derby.log build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup constraints servers demo test test-quick test-all test-ui test-stores test-debezium coverage lint docs site bench bench-quick bench-peer \
+.PHONY: help setup constraints servers demo test test-quick test-all test-ui test-stores test-debezium test-rules coverage lint docs site bench bench-quick bench-peer \
   bench-long fuzz soak clean
