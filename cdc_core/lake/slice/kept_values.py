@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from cdc_core.lake.delta.table import DeltaTable
 from cdc_core.lake.rows.images import column
 
-# Fewer are not counted: most slices have a few changes, and the footer of a file would be read for them.
-_FEWEST = 1_000
+# Fewer, of rows that are small in the files, are not counted: most slices have a few such changes, and the footer of a
+# file would be read for them.
+_FEWEST, _SMALL_BYTES = 1_000, 4 << 20
 
 
 def leaving_out(rows: pa.Table) -> int:
@@ -21,7 +22,9 @@ def leaving_out(rows: pa.Table) -> int:
 
 def kept_bytes(lake: DeltaTable, count: int, fewest: int = _FEWEST) -> int:
     """Estimate the bytes in memory of the lake rows of so many changes, by the file with the largest rows."""
-    if count < fewest:
+    if count < 2:
         return 0
     widest = max(lake.files, key=lambda file: file.size / max(1, file.rows), default=None)
-    return 0 if widest is None else count * lake.bytes_in_memory(widest) // max(1, lake.row_count(widest))
+    if widest is None or (count < fewest and count * widest.size < _SMALL_BYTES * max(1, widest.rows)):
+        return 0
+    return count * lake.bytes_in_memory(widest) // max(1, lake.row_count(widest))

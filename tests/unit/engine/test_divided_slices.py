@@ -27,7 +27,7 @@ from cdc_core.lake.schema.change_columns import stored, stored_schema
 from cdc_core.lake.schema.lake_schema import changelog_properties, ensure_table
 from cdc_core.lake.schema.target_schema import TargetSchema
 from cdc_core.lake.schema.view import SchemaView
-from cdc_core.lake.slice import lake_merge, share_task
+from cdc_core.lake.slice import kept_values, lake_merge, share_task
 from cdc_core.lake.slice.kept_values import kept_bytes
 from cdc_core.lake.slice.order import Replay, SliceOrder
 from cdc_core.lake.slice.outcome import SliceOutcome
@@ -241,9 +241,10 @@ def test_many_changes_of_one_row_are_not_in_memory_together(
     assert (max(sizes) > 8 * PART_BYTES) is is_whole and (is_whole or max(sizes) < 2 * PART_BYTES)
 
 
+@pytest.mark.parametrize("what", ["many", "large ones"])
 @pytest.mark.parametrize("mode", list(DeleteMode))
 def test_values_that_changes_leave_out_count_as_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeleteMode, what: str
 ) -> None:
     """The slice is small, and what it takes from the lake's rows is not."""
     sizes, prepare, count = list[int](), share_task.prepare, 400
@@ -262,7 +263,9 @@ def test_values_that_changes_leave_out_count_as_memory(
         one.append(changes, 120)
     twins.tables[0].writer = replace(twins.tables[0].writer, part_max_bytes=8 * PART_BYTES)
     for module in (share_task, lake_merge):
-        monkeypatch.setattr(module, "kept_bytes", partial(kept_bytes, fewest=10))
+        monkeypatch.setattr(module, "kept_bytes", partial(kept_bytes, fewest=10 if what == "many" else 1_000))
+    if what == "large ones":
+        monkeypatch.setattr(kept_values, "_SMALL_BYTES", 1 << 10)
     monkeypatch.setattr(share_task, "prepare", sized)
     twins.both(120)
     assert len(sizes) > 3 and max(sizes) < count // 2
