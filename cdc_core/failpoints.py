@@ -3,7 +3,9 @@
 An armed failpoint ends the run's process immediately with SIGKILL, like a power failure: no handler runs, nothing is
 flushed. If reached in a worker, it ends the run's process and the worker; Spark's Java process then ends by itself.
 With ``stop`` the process that reaches it is stopped instead, by SIGSTOP, until it is continued: a writer that may
-outlast its run. If unarmed, ``hit`` is one dictionary lookup per durable step (never per row).
+outlast its run. Hits are counted in each process, or in all of a run together, by the size of the file that
+``WAL2LAKE_FAILPOINT_HITS`` names: which worker gets a task is not certain. If unarmed, ``hit`` is one dictionary lookup
+per durable step (never per row).
 """
 
 from __future__ import annotations
@@ -99,16 +101,17 @@ class Armed(NamedTuple):
 
     text: str
     process: int
+    hits: str = ""
 
 
 def armed() -> Armed | None:
     """Return what is armed in this process, for a worker to adopt; None for nothing."""
     text = os.environ.get("WAL2LAKE_FAILPOINT")
-    return Armed(text, os.getpid()) if text else None
+    return Armed(text, os.getpid(), os.environ.get("WAL2LAKE_FAILPOINT_HITS", "")) if text else None
 
 
 def adopt(carried: Armed | None) -> None:
-    """In a worker: adopt what is armed in the run that started its task. Hits are counted per worker and run."""
+    """In a worker: adopt what is armed in the run that started its task."""
     if _adopted != ([carried] if carried else []):
         _hits.clear()
     _adopted[:] = [carried] if carried else []
@@ -122,8 +125,7 @@ def hit(name: str) -> None:
     name_armed, number, how = (*failpoint.text.split(":"), "", "")[:3]
     if name_armed != name:
         return
-    _hits[name] = _hits.get(name, 0) + 1
-    if _hits[name] >= int(number or 1):
+    if _counted(name, failpoint.hits) >= int(number or 1):
         if how == "stop":
             if os.getpgrp() != os.getpid():
                 os.setsid()  # otherwise the end of the processes that started it would continue it, and end it too
@@ -131,3 +133,13 @@ def hit(name: str) -> None:
             return
         os.kill(failpoint.process, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _counted(name: str, hits: str) -> int:
+    """Count a hit, of this process or in the file ``hits``; return how many there are with it."""
+    if not hits:
+        _hits[name] = _hits.get(name, 0) + 1
+        return _hits[name]
+    with open(hits, "ab", buffering=0) as file:
+        file.write(b".")
+        return os.fstat(file.fileno()).st_size

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import dagster as dg
@@ -21,7 +21,6 @@ from wal2lake.pipelines.checks.tables import REPORTED_BY
 VARIABLE = "WAL2LAKE_ALERT_WEBHOOK"
 POLL_SECONDS = 30
 _TIMEOUT_SECONDS = 10.0
-_MAX_EVENTS = 500
 
 
 class AlertError(Exception):
@@ -30,9 +29,9 @@ class AlertError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Position in the event log of checks, and the checks (``asset:check``) that failed last."""
+    """The time of the newest evaluation when the sensor started, and the checks (``asset:check``) that fail since."""
 
-    after: int | None = None
+    after: float | None = None
     failing: tuple[str, ...] = ()
 
     @classmethod
@@ -111,27 +110,24 @@ def _check_failures() -> dg.SensorDefinition:
         description=f"Posts each check that starts to fail, or passes again, to the address of {VARIABLE}.",
     )
     def watch_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        assert context.repository_def is not None  # of every sensor that is evaluated
+        newest = _evaluated(context.instance, context.repository_def.asset_graph.asset_check_keys)
         watched = Watched.parse(context.cursor)
         if watched.after is None:
             # Failures from before the first evaluation of the sensor are not posted.
-            context.update_cursor(replace(watched, after=_newest(context.instance)).text())
+            last = max((event.timestamp for event, _ in newest.values()), default=0.0)
+            context.update_cursor(replace(watched, after=last).text())
             return dg.SkipReason("the sensor has started; earlier results are not posted")
-        reported = 0
-        records_filter = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION, after_cursor=watched.after)
-        for record in context.instance.event_log_storage.get_event_records(records_filter, _MAX_EVENTS, ascending=True):
-            event = record.event_log_entry.dagster_event
-            evaluation = event.event_specific_data if event is not None else None
-            failing = set(watched.failing)
-            if isinstance(evaluation, dg.AssetCheckEvaluation):
-                key = f"{evaluation.asset_key.to_user_string()}:{evaluation.check_name}"
-                is_other = not evaluation.passed and REPORTED_BY in evaluation.metadata
-                if evaluation.passed == (key in failing) and not is_other:
-                    post(check_changed(key, evaluation, record.event_log_entry.run_id))
-                    reported += 1
-                    failing = failing - {key} if evaluation.passed else failing | {key}
+        reported, failing = 0, set(watched.failing)
+        for key, (event, evaluation) in newest.items():
+            is_other = not evaluation.passed and REPORTED_BY in evaluation.metadata
+            if event.timestamp <= watched.after or evaluation.passed != (key in failing) or is_other:
+                continue
+            post(check_changed(key, evaluation, event.run_id))
+            reported += 1
+            failing ^= {key}
             # One at a time: if the webhook is not available, remaining alerts are posted at the next evaluation.
-            watched = Watched(record.storage_id, tuple(sorted(failing)))
-            context.update_cursor(watched.text())
+            context.update_cursor(replace(watched, failing=tuple(sorted(failing))).text())
         return dg.SkipReason(f"{reported} changes posted" if reported else "no check changed")
 
     return watch_checks
@@ -152,7 +148,16 @@ def _why(context: dg.RunFailureSensorContext) -> str:
     return context.failure_event.message or ""
 
 
-def _newest(instance: dg.DagsterInstance) -> int:
-    records_filter = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-    records = instance.event_log_storage.get_event_records(records_filter, 1, ascending=False)
-    return records[0].storage_id if records else 0
+def _evaluated(
+    instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
+) -> dict[str, tuple[dg.EventLogEntry, dg.AssetCheckEvaluation]]:
+    """Return the newest evaluation of each check that has one, by ``asset:check``.
+
+    From the table of checks, which every storage has: with SQLite, events are kept by run and have no common order.
+    """
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
+    return {
+        f"{key.asset_key.to_user_string()}:{key.name}": (record.event, record.evaluation)
+        for key, record in sorted(records.items())
+        if record.event is not None and record.evaluation is not None
+    }

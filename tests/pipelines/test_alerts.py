@@ -61,7 +61,9 @@ def test_a_check_that_begins_to_fail_is_posted_once_and_so_is_its_recovery(insta
     watch = sensor("wal2lake_check_failures")
 
     def look(cursor):
-        context = dg.build_sensor_context(instance=instance, cursor=cursor)
+        context = dg.build_sensor_context(
+            instance=instance, cursor=cursor, definitions=definitions_of([site(FakeEngine())])
+        )
         watch(context)
         return context.cursor
 
@@ -89,11 +91,12 @@ def test_a_check_that_begins_to_fail_is_posted_once_and_so_is_its_recovery(insta
 def test_an_address_that_is_away_keeps_the_alert_for_later_and_is_not_shown(instance, posted):
     stream(FakeEngine(rounds=(round_of(merge(ORDERS, failed=1)),)), instance)
     posted.status = 503
-    context = dg.build_sensor_context(instance=instance, cursor=Watched(0).text())
+    definitions = definitions_of([site(FakeEngine())])
+    context = dg.build_sensor_context(instance=instance, cursor=Watched(0).text(), definitions=definitions)
     with pytest.raises(AlertError, match="answered 503") as caught:
         sensor("wal2lake_check_failures")(context)
     assert "secret" not in str(caught.value)
     posted.status = 200
-    again = dg.build_sensor_context(instance=instance, cursor=context.cursor)
+    again = dg.build_sensor_context(instance=instance, cursor=context.cursor, definitions=definitions)
     sensor("wal2lake_check_failures")(again)
     assert len(posted.alerts) == 1

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -146,6 +147,8 @@ class Program:
         self, order: list[str], more: dict[str, str], stdout: IO[Any], stderr: IO[Any], *, cold: bool, own_java: bool
     ) -> subprocess.Popen[bytes] | Forked:
         environment = {key: value for key, value in os.environ.items() if key != "WAL2LAKE_FAILPOINT"}
+        if "WAL2LAKE_FAILPOINT" in more:
+            environment["WAL2LAKE_FAILPOINT_HITS"] = str(self.spark_log.parent / f"hits-{uuid.uuid4()}")
         if cold:
             return subprocess.Popen(order, env={**environment, **more}, stdout=stdout, stderr=stderr)
         environment["PYSPARK_PYTHON"] = str(self.forks.python)
