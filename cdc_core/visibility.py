@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from cdc_core.arrays import Bools, Ints
+
+IdOrIds = TypeVar("IdOrIds", int, Ints)
 
 _RANGE = 1 << 32
 
@@ -55,6 +58,10 @@ class Visibility:
         return bool(self._full(np.array([xid], dtype=np.int64))[0] <= self.xmin)
 
     def _full(self, xids: Ints) -> Ints:
-        half = _RANGE // 2
-        found: Ints = (xids - self.xmax % _RANGE + half) % _RANGE - half + self.xmax
-        return found
+        return full_ids(xids, self.xmax)
+
+
+def full_ids(xids: IdOrIds, near: int) -> IdOrIds:
+    """Return the 64-bit ids, those nearest to ``near``, of 32-bit ones. Shape: int64[N] → int64[N], or one id"""
+    half = _RANGE // 2
+    return (xids - near % _RANGE + half) % _RANGE - half + near

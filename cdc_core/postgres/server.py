@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cdc_core.lsn import Lsn
 from cdc_core.postgres.connection import Connection
 from cdc_core.postgres.sqlstate import one_row, translated
+from cdc_core.visibility import full_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,7 @@ def is_running(connection: Connection, xid: int) -> bool:
     if connection.info.server_version < 100_000:
         return False
     following = next_transaction(connection)
-    # Of 64 bits: the nearest to the next one.
-    full = following + (xid - following + (1 << 31)) % (1 << 32) - (1 << 31)
+    full = full_ids(xid, following)
     if not 0 < full < following:
         return False
     with translated("reading whether a transaction has ended"):
